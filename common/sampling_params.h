@@ -65,4 +65,12 @@ struct TokenLogprob {
   bool operator==(const TokenLogprob&) const = default;
 };
 
+// Of a token of the prompt, under the logits of the position before it.
+struct PromptLogprob {
+  float logprob = 0;
+  int32_t rank = 0;  // its place by descending logit, equal ones by ascending id; 1: top
+  std::vector<TokenLogprob> top{};  // as many of the most probable tokens as were asked for
+  bool operator==(const PromptLogprob&) const = default;
+};
+
 }  // namespace baton

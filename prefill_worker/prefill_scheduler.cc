@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "engine/sampling/sequence_sampling.h"
 #include "prefill_worker/prompt_messages.h"
+#include "prefill_worker/prompt_scores.h"
 
 namespace baton {
 
@@ -300,14 +301,15 @@ int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepB
   const int32_t done = prompt->round().done;
   int n = std::min(prompt->round().end - done, budget);
   if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
-  Piece piece{prompt, done, done + n, -1, 0};
+  Piece piece{prompt, done, done + n, -1, 0, 0};
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const std::span<const int32_t> pages(prompt->pages);
   const int row =
       builder->AddPiece(tokens.subspan(piece.begin, n), piece.begin,
                         pages.first(pages_.layout().PagesFor(piece.end)), prompt->range);
-  if (piece.end == prompt->size() && !prompt->is_for_rank())
-    piece.logits = builder->WantLogits(row + n - 1);
+  const bool is_last = piece.end == prompt->size() && !prompt->is_for_rank();
+  if (prompt->is_scored()) piece.scores = builder->WantScores(row, row + n - (is_last ? 1 : 0));
+  if (is_last) piece.logits = builder->WantLogits(row + n - 1);
   pieces_.push_back(piece);
   return n;
 }
@@ -400,7 +402,7 @@ void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
   Emit(MakeCommit(*round, first_token));
 }
 
-void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
+void PrefillScheduler::StepDone(Backend* backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     Prompt* const prompt = piece.prompt;
     PromptRound& round = prompt->round();
@@ -413,8 +415,13 @@ void PrefillScheduler::StepDone(const Backend& backend, Sampler* sampler, absl::
     }
     pages_.Enter(prompt);
     pages_.Trim(prompt);
+    if (prompt->is_scored()) {
+      const ScoredRows rows{piece.begin, piece.end, piece.scores};
+      for (PromptLogprobs& told : ScorePrompt(*prompt, rows, backend, sampler))
+        Emit(std::move(told));
+    }
     if (round.is_computed())
-      FirstToken(prompt, backend.logits(piece.logits), sampler, now);  // may end the prompt
+      FirstToken(prompt, backend->logits(piece.logits), sampler, now);  // may end the prompt
   }
   pieces_.clear();
 }

@@ -84,7 +84,7 @@ class PrefillScheduler {
   int64_t AnnouncedBytesPerLayer() const;
   // Announces the finished pages of the step's layers [0, to).
   void LayersDone(int to);
-  void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
+  void StepDone(Backend* backend, Sampler* sampler, absl::Time now);
 
   // --- the slice, between steps
   bool has_slice() const { return slice_ != nullptr; }
@@ -119,6 +119,7 @@ class PrefillScheduler {
     Prompt* prompt;
     int32_t begin, end;  // positions
     int logits;          // index in the step's logits, -1 = none
+    int scores;          // index of the first of its scored rows, if it has any
     int announced;       // layers
   };
 

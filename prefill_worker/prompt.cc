@@ -97,6 +97,9 @@ std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
   for (const int32_t token : request.tokens)
     if (token < 0 || token >= facts.vocab)
       return absl::StrFormat("token id %d, vocabulary of %d", token, facts.vocab);
+  const bool is_share = request.is_head || request.inflow.tokens > 0 || !request.earlier.empty();
+  if (request.prompt_logprobs >= 0 && is_share)
+    return "a rank of a relay has no log-probabilities of the whole prompt";
   std::string refusal = WhyNotRounds(request, RoundsOf(request, layout.page_tokens, facts.self),
                                      layout.page_tokens, facts.max_slice_tokens);
   return refusal.empty() ? WhyNoPages(request, facts, layout, pool_pages) : refusal;

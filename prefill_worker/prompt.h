@@ -51,6 +51,8 @@ struct Prompt {
   int64_t transfer_us = 0;
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
+  // Its tokens' log-probabilities are asked for.
+  bool is_scored() const { return request.prompt_logprobs >= 0; }
   PromptRound& round() { return rounds[at]; }
   const PromptRound& round() const { return rounds[at]; }
   bool is_last_round() const { return at + 1 == rounds.size(); }

@@ -29,8 +29,10 @@ bool PromptPages::Take(Prompt* prompt) {
   const bool is_long = prompt->range == RopeRange::kLong;
   prompt->chain = {.salt = prompt->request.cache_salt,
                    .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
-  // Pages of an inflow are written, so they are nobody else's.
-  if (const PromptRound& first = prompt->rounds.front(); index_ != nullptr && !first.has_inflow()) {
+  // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
+  // one before it.
+  const PromptRound& first = prompt->rounds.front();
+  if (index_ != nullptr && !first.has_inflow() && !prompt->is_scored()) {
     // The last token is computed in any case, for its logits; in rounds an inflow may follow.
     index_->Hold(std::span(prompt->request.tokens).first(static_cast<size_t>(first.end) - 1),
                  &prompt->chain, &prompt->pages);

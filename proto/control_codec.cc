@@ -139,6 +139,11 @@ size_t BatchLength(std::span<const RouterMessage> messages) {
 size_t MaxEventBytes(const WorkerEvent& event) {
   if (const auto* token = std::get_if<TokenOut>(&event))
     return kEventBytes + kTokenValueBytes * token->logprobs.size();
+  if (const auto* scored = std::get_if<PromptLogprobs>(&event)) {
+    size_t n = 0;
+    for (const PromptLogprob& token : scored->tokens) n += 1 + token.top.size();
+    return kEventBytes + kTokenValueBytes * n;
+  }
   if (const auto* ended = std::get_if<PartEnded>(&event))
     return kEventBytes + std::min(ended->message.size(), ControlLimits::kReasonBytes);
   if (const auto* load = std::get_if<WorkerLoad>(&event))

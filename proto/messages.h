@@ -73,6 +73,9 @@ struct PrefillRequest {
   SamplingParams sampling{};
   std::vector<int32_t> stop_tokens{};  // not drawn before sampling.min_tokens are generated
   bool want_digests = false;
+  // Asks for the log-probabilities of the prompt's tokens, each with so many of the most probable
+  // ones (-1: no). Every token is computed then, so no KV is reused; no rank of a relay is asked.
+  int32_t prompt_logprobs = -1;
   uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
   int32_t max_total_tokens =
       0;  // total of the request: prompt and future tokens; chooses longrope's range
@@ -181,6 +184,16 @@ struct TokenOut {
   std::vector<TokenLogprob> logprobs{};
 };
 
+// Log-probabilities of tokens of a prompt, in order from that at position 1 on (nothing precedes
+// the first token). Sent as chunks are computed, all of them before the first token.
+struct PromptLogprobs {
+  static constexpr int kMaxTokens = 64;  // of one message
+  RequestId request_id = 0;
+  Epoch epoch = 0;
+  int32_t position = 0;  // of the first token told here
+  std::vector<PromptLogprob> tokens{};
+};
+
 // kPreempted (decode parts): the pages went to older requests; not a failure, dispatch it anew.
 enum class EndReason { kStopToken, kLength, kCancelled, kFailed, kPreempted };
 
@@ -243,8 +256,8 @@ struct NoRoomNotice {
   int64_t expected_wait_us = 0;
 };
 
-using WorkerEvent =
-    std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded, NoRoomNotice>;
+using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded,
+                                 NoRoomNotice, PromptLogprobs>;
 
 struct WorkerReport {
   std::vector<WorkerEvent> events{};  // in order

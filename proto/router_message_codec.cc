@@ -186,6 +186,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   prefill->mutable_tokens()->Add(in.tokens.begin(), in.tokens.end());
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
+  prefill->set_prompt_logprobs(in.prompt_logprobs);
   prefill->set_cache_salt(in.cache_salt);
   prefill->set_max_total_tokens(in.max_total_tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
@@ -206,6 +207,8 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(CheckTokens("prefill.tokens", SpanOf(in.tokens())));
   RETURN_IF_ERROR(CheckRange("prefill.n_generated", in.n_generated(), 0, in.tokens_size() - 1));
   RETURN_IF_ERROR(CheckStopTokens("prefill.stop_tokens", in.stop_tokens()));
+  RETURN_IF_ERROR(
+      CheckField("prefill.prompt_logprobs", in.prompt_logprobs(), RequestLimits::kPromptLogprobs));
   RETURN_IF_ERROR(CheckPromise(in));
   PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
   ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
@@ -215,6 +218,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   out.n_generated = in.n_generated();
   out.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
   out.want_digests = in.want_digests();
+  out.prompt_logprobs = in.prompt_logprobs();
   out.cache_salt = in.cache_salt();
   RETURN_IF_ERROR(CheckRange("prefill.max_total_tokens", in.max_total_tokens(), 0,
                              RequestLimits::kContextTokens));

@@ -301,6 +301,49 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PromptComputed& in) {
                                     .reused_tokens = in.reused_tokens()});
 }
 
+void Encode(const PromptLogprobs& in, wire::WorkerEvent* out) {
+  wire::PromptLogprobs* scored = out->mutable_prompt_logprobs();
+  scored->set_request_id(in.request_id);
+  scored->set_epoch(in.epoch);
+  scored->set_position(in.position);
+  for (const PromptLogprob& token : in.tokens) {
+    scored->add_logprobs(token.logprob);
+    scored->add_ranks(token.rank);
+    for (const TokenLogprob& entry : token.top) {
+      scored->add_top_tokens(entry.token);
+      scored->add_top_logprobs(entry.logprob);
+    }
+  }
+}
+
+absl::StatusOr<WorkerEvent> Decode(const wire::PromptLogprobs& in) {
+  const int n = in.logprobs_size(), n_top = in.top_tokens_size();
+  RETURN_IF_ERROR(
+      CheckRange("prompt_logprobs.position", in.position(), 1, RequestLimits::kContextTokens));
+  RETURN_IF_ERROR(CheckRange("prompt_logprobs.logprobs count", n, 1, PromptLogprobs::kMaxTokens));
+  RETURN_IF_ERROR(CheckRange("prompt_logprobs.ranks count", in.ranks_size(), n, n));
+  RETURN_IF_ERROR(
+      CheckRange("prompt_logprobs.top_logprobs count", in.top_logprobs_size(), n_top, n_top));
+  RETURN_IF_ERROR(CheckRange("prompt_logprobs.top_tokens, left over of a division among the tokens",
+                             n_top % n, 0, 0));
+  RETURN_IF_ERROR(
+      CheckField("prompt_logprobs.top_tokens of a token", n_top / n, RequestLimits::kTopLogprobs));
+  RETURN_IF_ERROR(
+      CheckTokens("prompt_logprobs.top_tokens", {in.top_tokens().data(), size_t(n_top)}));
+  PromptLogprobs out{.request_id = in.request_id(), .epoch = in.epoch(), .position = in.position()};
+  out.tokens.reserve(static_cast<size_t>(n));
+  for (int i = 0, at = 0; i < n; ++i) {
+    RETURN_IF_ERROR(CheckRange("prompt_logprobs.ranks", in.ranks(i), 1, kMaxCount));
+    PromptLogprob& token = out.tokens.emplace_back();
+    token.logprob = in.logprobs(i);
+    token.rank = in.ranks(i);
+    token.top.reserve(static_cast<size_t>(n_top / n));
+    for (; at < (i + 1) * (n_top / n); ++at)
+      token.top.push_back({in.top_tokens(at), in.top_logprobs(at)});
+  }
+  return WorkerEvent(std::move(out));
+}
+
 void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   wire::PartEnded* ended = out->mutable_part_ended();
   ended->set_request_id(in.request_id);
@@ -370,6 +413,8 @@ absl::StatusOr<WorkerEvent> DecodeEvent(const wire::WorkerEvent& in) {
       return Decode(in.token());
     case wire::WorkerEvent::kPromptComputed:
       return Decode(in.prompt_computed());
+    case wire::WorkerEvent::kPromptLogprobs:
+      return Decode(in.prompt_logprobs());
     case wire::WorkerEvent::kPartEnded:
       return Decode(in.part_ended());
     case wire::WorkerEvent::kNoRoom:

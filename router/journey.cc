@@ -104,14 +104,14 @@ const std::vector<uint64_t>& Journey::Pages(int32_t page_tokens) {
 }
 
 AttemptSpec Journey::Shape() const {
-  const size_t done = dispatched() ? produced_before_ : produced_.size();
+  const size_t done = n_done();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
           .covered = preemptions >= kMaxPreemptions,
-          .kept_at = kept_at_,
-          .kept_tokens = kept_tokens_,
+          .kept_at = is_scored() ? 0 : kept_at_,
+          .kept_tokens = is_scored() ? 0 : kept_tokens_,
           .cached = cached,
-          .may_relay = may_relay};
+          .may_relay = may_relay && !is_scored()};
 }
 
 void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now) {
@@ -136,6 +136,7 @@ void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now)
   failure_ = {};
   verdict_.reset();
   broken_hops_.clear();
+  scored_.Begin(is_scored() ? request_.prompt.size() - 1 : 0, request_.prompt_logprobs);
   timeline_.router_queue += now - waiting_since_;
   timeline_.prefill_worker = names.prefill;
   timeline_.decode_worker = names.decode;
@@ -171,6 +172,7 @@ void Journey::End(absl::Time now) {
   state_ = JourneyState::kEnding;
   ended_ = now;
   request_.prompt = std::vector<int32_t>();  // = {} would keep the memory
+  scored_.Take();
   early_.clear();
 }
 
@@ -186,6 +188,7 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .sampling = request_.sampling,
       .stop_tokens = request_.stop_tokens,
       .want_digests = request_.want_digests,
+      .prompt_logprobs = is_scored() ? request_.prompt_logprobs : -1,
       .cache_salt = request_.cache_salt,
       .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
@@ -233,11 +236,15 @@ std::vector<Incarnation> Journey::OpenWorkers() const {
   return workers;
 }
 
+absl::Status Journey::CheckEpoch(const char* what, Epoch epoch) const {
+  if (epoch <= epoch_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s of attempt %d of a request that was dispatched %d times", what, epoch, epoch_));
+}
+
 absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Time now,
                               std::vector<RouterEffect>* effects) {
-  if (token.epoch > epoch_)
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a token of attempt %d of a request that was dispatched %d times", token.epoch, epoch_));
+  RETURN_IF_ERROR(CheckEpoch("a token", token.epoch));
   if (token.epoch < epoch_ || !dispatched() || complete_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
@@ -258,6 +265,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
     early_.emplace(token.position, token);
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(scored_.CheckWhole());
   Emit(token, now, effects);
   while (!complete_ && !early_.empty() && early_.begin()->first == next()) {
     Emit(early_.begin()->second, now, effects);
@@ -310,7 +318,8 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
                                .token = token.token,
                                .logprob = token.logprob,
                                .digest = token.digest,
-                               .logprobs = token.logprobs});
+                               .logprobs = token.logprobs,
+                               .prompt_logprobs = scored_.Take()});
   produced_.push_back(token.token);
   const std::vector<int32_t>& stops = request_.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
@@ -324,10 +333,7 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
 
 absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed,
                                        absl::Time now) {
-  if (computed.epoch > epoch_)
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the prompt of attempt %d of a request that was dispatched %d times",
-                        computed.epoch, epoch_));
+  RETURN_IF_ERROR(CheckEpoch("the prompt", computed.epoch));
   if (computed.epoch < epoch_ || !dispatched() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
@@ -342,10 +348,19 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
   return absl::OkStatus();
 }
 
+absl::Status Journey::OnPromptLogprobs(Incarnation from, const PromptLogprobs& told,
+                                       absl::Time now) {
+  RETURN_IF_ERROR(CheckEpoch("log-probabilities", told.epoch));
+  if (told.epoch < epoch_ || !dispatched() || !prefill_open_) return absl::OkStatus();
+  if (from != plan_.prefill)
+    return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  RETURN_IF_ERROR(scored_.Add(told));
+  silent_until_ = now + options_.attempt_silence;
+  return absl::OkStatus();
+}
+
 absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
-  if (ended.epoch > epoch_)
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the end of attempt %d of a request that was dispatched %d times", ended.epoch, epoch_));
+  RETURN_IF_ERROR(CheckEpoch("the end", ended.epoch));
   if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
   const bool of_head = ended.was_prefill && plan_.IsHead(from);
   if (!of_head && from != (ended.was_prefill ? plan_.prefill : plan_.decode))

@@ -24,6 +24,7 @@
 #include "router/policy.h"
 #include "router/prefix_memory.h"
 #include "router/router.h"
+#include "router/scored_prompt.h"
 
 namespace baton {
 
@@ -76,6 +77,9 @@ class Journey {
   static constexpr int kMaxPreemptions = 3;
   // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
+  // True if the running attempt, or the next one, tells the log-probabilities of the prompt: all do
+  // until the first token.
+  bool is_scored() const { return request_.prompt_logprobs >= 0 && n_done() == 0; }
   // The spec of the running attempt, or of the next one.
   AttemptSpec Shape() const;
 
@@ -101,6 +105,7 @@ class Journey {
   absl::Status OnToken(Incarnation from, const TokenOut& token, absl::Time now,
                        std::vector<RouterEffect>* effects);
   absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed, absl::Time now);
+  absl::Status OnPromptLogprobs(Incarnation from, const PromptLogprobs& told, absl::Time now);
   absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
   // Returns the outcome once, after the running attempt's first token, and only if the prediction
@@ -168,10 +173,14 @@ class Journey {
   absl::Time alarm;                         // the journey's time in the Router's list of alarms
 
  private:
+  // Error: no such attempt was dispatched.
+  absl::Status CheckEpoch(const char* what, Epoch epoch) const;
   void RecordComputed();
   void RecordBroken(Incarnation from, PartFault fault);
   void RecordFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
+  // Tokens emitted before the running attempt, or before the next one.
+  size_t n_done() const { return dispatched() ? produced_before_ : produced_.size(); }
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
   // until the tail, which has all their KV by then, has computed a token.
@@ -211,6 +220,7 @@ class Journey {
   absl::Time failed_at_;
   // Handoffs of the attempt that broke by themselves: (sender, receiver).
   std::vector<std::pair<Incarnation, Incarnation>> broken_hops_;
+  ScoredPrompt scored_;
   std::map<int32_t, TokenOut> early_;  // by position: tokens that came before the first one
 
   Timeline timeline_;

@@ -23,6 +23,9 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   RETURN_IF_ERROR(CheckLimit(Limits::kMaxTokens, request.max_tokens));
   RETURN_IF_ERROR(CheckLimit(Limits::kContext, n_prompt + request.max_tokens));
   RETURN_IF_ERROR(CheckSampling(request.sampling));
+  RETURN_IF_ERROR(CheckLimit(Limits::kPromptLogprobs, request.prompt_logprobs));
+  RETURN_IF_ERROR(
+      CheckLimit(Limits::kPromptLogprobEntries, n_prompt * (request.prompt_logprobs + 1)));
   RETURN_IF_ERROR(CheckLimit(Limits::kStopTokens, static_cast<double>(request.stop_tokens.size())));
   for (const std::vector<int32_t>* ids : {&request.prompt, &request.stop_tokens})
     for (const int32_t id : *ids) RETURN_IF_ERROR(CheckLimit(Limits::kTokenId, id));
@@ -122,6 +125,14 @@ absl::Status Router::State::On(Incarnation worker, const PromptComputed& compute
         cluster.OnPrefixFound(hoped, pages, computed.reused_tokens);
     cluster.OnPromptCached(journey->plan(), journey->Shape(), pages);
   }
+  KeepAlarm(*journey);
+  return absl::OkStatus();
+}
+
+absl::Status Router::State::On(Incarnation worker, const PromptLogprobs& told, absl::Time now) {
+  Journey* const journey = Find(told.request_id);
+  if (journey == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(journey->OnPromptLogprobs(worker, told, now));
   KeepAlarm(*journey);
   return absl::OkStatus();
 }

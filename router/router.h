@@ -28,6 +28,9 @@ struct GenerateRequest {
   SamplingParams sampling{};
   std::vector<int32_t> stop_tokens{};  // empty with ignore_eos
   bool want_digests = false;
+  // Log-probabilities of the prompt's tokens, each with so many of the most probable ones; -1:
+  // none. Such a prompt is computed whole, by one worker.
+  int32_t prompt_logprobs = -1;
   uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
   absl::Duration timeout = absl::InfiniteDuration();
 };
@@ -72,6 +75,8 @@ struct EmitToken {
   float logprob = 0;
   uint64_t digest = 0;
   std::vector<TokenLogprob> logprobs{};  // as in TokenOut
+  // With index 0, where they were asked for: of all tokens of the prompt but the first.
+  std::vector<PromptLogprob> prompt_logprobs{};
 };
 // Comes exactly once per submitted request, after the last token; only EmitReleased may follow.
 struct EmitEnd {

@@ -19,7 +19,10 @@ constexpr int kMaxMoves = 4;
 }  // namespace
 
 void Router::State::TryDispatch(Journey& journey, absl::Time now) {
-  if (cluster.reuses_kv()) journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
+  if (journey.is_scored())
+    journey.cached.clear();  // no KV is reused
+  else if (cluster.reuses_kv())
+    journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
   const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
   if (plan) DispatchTo(journey, *plan, now);  // else the request waits for a worker or its alarm
 }

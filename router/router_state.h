@@ -33,6 +33,7 @@ struct Router::State {
   absl::Status On(Incarnation worker, const WorkerLoad& load, absl::Time now);
   absl::Status On(Incarnation worker, const TokenOut& token, absl::Time now);
   absl::Status On(Incarnation worker, const PromptComputed& computed, absl::Time now);
+  absl::Status On(Incarnation worker, const PromptLogprobs& told, absl::Time now);
   absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
   absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
   void LoseWorker(Incarnation worker, absl::Time now);

@@ -277,7 +277,7 @@ void WorkerCore::RunStep(const Step& step) {
   FinishMasks();
   const absl::Time end = ports_.clock();
   decode_.StepDone(*backend_, &sampler_, end);
-  prefill_.StepDone(*backend_, &sampler_, end);
+  prefill_.StepDone(backend_, &sampler_, end);
   TakeEffects();
   Measure(step, end - start);
 }

@@ -97,12 +97,21 @@ class CpuBackend : public Backend, public RivalSlices {
     return LogitsAt(step_.logits + static_cast<int64_t>(i) * desc().vocab);
   }
 
+  // Behind those of the rows with logits: there is room for all rows of a step.
+  std::span<const float> ScoredLogits(int from, int to) override {
+    step_.batch.CheckScored(from, to, kScoredAtOnce);
+    BATON_CHECK(next_layer_ == desc().n_layers);
+    float* const out = step_.logits + int64_t{step_.batch.n_logits()} * desc().vocab;
+    LmHeadOf(std::span(scored_at_).subspan(from, to - from), out);
+    return {out, static_cast<size_t>(to - from) * desc().vocab};
+  }
+
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
     BATON_CHECK(kv_ != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
     slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
-    BATON_CHECK(batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.logit_rows.size() <= 1 && batch.scored_rows.empty());
     BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     met_.resize(batch.tokens.size());
     progress_.Begin(desc().n_layers, batch.n_tokens(), limits_.max_step_tokens,
@@ -226,12 +235,22 @@ class CpuBackend : public Backend, public RivalSlices {
   }
 
   // The last layer of a step is computed for logits only: other rows are done when their K and V
-  // are written. Rows with logits move to the front.
+  // are written. Rows with logits and scored rows move to the front, in their order.
   void RunLogitRows(int layer) {
     const Activations &x = step_.rows.x, &queries = step_.rows.queries;
     chosen_.Clear();
-    for (const int32_t row : step_.batch.batch().logit_rows) {
+    logits_at_.clear();
+    scored_at_.clear();
+    const std::span<const int32_t> with_logits = step_.batch.batch().logit_rows;
+    const std::span<const int32_t> scored = step_.batch.batch().scored_rows;
+    while (logits_at_.size() < with_logits.size() || scored_at_.size() < scored.size()) {
+      const bool is_scored = logits_at_.size() == with_logits.size() ||
+                             (scored_at_.size() < scored.size() &&
+                              scored[scored_at_.size()] < with_logits[logits_at_.size()]);
+      std::vector<int32_t>& at = is_scored ? scored_at_ : logits_at_;
+      const int32_t row = is_scored ? scored[at.size()] : with_logits[at.size()];
       const int to = chosen_.n();
+      at.push_back(to);
       chosen_.Add(step_.batch, row, row + 1);
       if (row == to) continue;
       std::copy_n(x.row(row), x.stride, x.row(to));
@@ -240,7 +259,18 @@ class CpuBackend : public Backend, public RivalSlices {
     if (chosen_.n() == 0) return;
     pass_.Attend(layer, chosen_.batch(), step_.rows);
     pass_.Finish(layer, chosen_.n(), x);
-    pass_.LmHead(chosen_.n(), x, step_.logits);
+    LmHeadOf(logits_at_, step_.logits);
+  }
+
+  // The LM head of these rows of x, ascending: of each run of adjacent ones at once.
+  void LmHeadOf(std::span<const int32_t> rows, float* logits) {
+    for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+      do {
+        ++end;
+      } while (end < rows.size() && rows[end] == rows[end - 1] + 1);
+      pass_.LmHead(static_cast<int>(end - i), step_.rows.From(rows[i]).x,
+                   logits + static_cast<int64_t>(i) * desc().vocab);
+    }
   }
 
   const StepLimits limits_;
@@ -254,6 +284,8 @@ class CpuBackend : public Backend, public RivalSlices {
   SliceProgress progress_;  // progress of the slice
   std::vector<int> met_;    // keys that each row of the slice has attended in this layer
   ChosenRows chosen_;       // scratch for step and slice
+  // Where x has the rows with logits and the scored rows, once the step is done.
+  std::vector<int32_t> logits_at_, scored_at_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   piece_begin_.assign(batch.piece_begin.begin(), batch.piece_begin.end());
   page_begin_.assign(batch.page_begin.begin(), batch.page_begin.end());
   logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  scored_rows_.assign(batch.scored_rows.begin(), batch.scored_rows.end());
   ropes_.assign(batch.ropes.begin(), batch.ropes.end());
   page_tokens_ = pool.layout().page_tokens;
   pages_of_rows_.clear();
@@ -41,6 +42,15 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
     BATON_CHECK(logit_rows_[i] >= 0 && logit_rows_[i] < n());
     BATON_CHECK(i == 0 || logit_rows_[i - 1] < logit_rows_[i]);
   }
+  for (size_t i = 0; i < scored_rows_.size(); ++i) {
+    const int32_t row = scored_rows_[i];
+    BATON_CHECK(row >= 0 && row < n() && (i == 0 || scored_rows_[i - 1] < row));
+    BATON_CHECK(!std::binary_search(logit_rows_.begin(), logit_rows_.end(), row));
+  }
+}
+
+void StepRows::CheckScored(int from, int to, int max) const {
+  BATON_CHECK(from >= 0 && from < to && to <= n_scored() && to - from <= max);
 }
 
 void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
@@ -65,7 +75,8 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
       if (has_windows) windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);
     }
   }
-  batch_.plain = {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
+  batch_.plain = {tokens_, positions_,  piece_begin_, page_begin_,
+                  pages_,  logit_rows_, ropes_,       scored_rows_};
   batch_.windowed = batch_.plain;
   batch_.windowed.pages = windowed_pages_;
 }

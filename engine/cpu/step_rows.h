@@ -25,13 +25,15 @@ class StepRows {
  public:
   // Copies the batch. CHECKs everything that would make the step read or write outside its memory:
   // tokens below vocab; positions below max_positions and consecutive; page tables that cover the
-  // positions; pages of the pool; no trimmed page with a key that a query sees.
+  // positions; pages of the pool; no trimmed page with a key that a query sees; rows with logits.
   void Assign(const StepBatch& batch, const KvPool& pool, int vocab, int max_positions);
 
   const AttentionBatch& attention_batch() const { return batch_; }
   const StepBatch& batch() const { return batch_.plain; }
   int n() const { return batch().n_tokens(); }
+  int n_scored() const { return static_cast<int>(batch().scored_rows.size()); }
   int n_logits() const { return static_cast<int>(batch().logit_rows.size()); }
+  void CheckScored(int from, int to, int max) const;  // CHECKs a call of Backend::ScoredLogits
   int token(int row) const { return batch().tokens[row]; }
   int position(int row) const { return batch().positions[row]; }
   int32_t page(int row) const { return pages_of_rows_[row]; }       // page of the row's K and V
@@ -47,6 +49,7 @@ class StepRows {
   void ResolveTables(const StepBatch& batch, const KvPool& pool);
 
   std::vector<int32_t> tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_;
+  std::vector<int32_t> scored_rows_;
   std::vector<int32_t> windowed_pages_, pages_of_rows_, pieces_of_rows_;
   std::vector<RopeRange> ropes_;
   AttentionBatch batch_;  // views of the arrays above

@@ -29,6 +29,13 @@ float RowLogprobs::Of(int32_t token) const {
   return static_cast<float>(gap - log_total_);
 }
 
+int32_t RowLogprobs::RankOf(int32_t token, size_t end) const {
+  const auto n = static_cast<int64_t>(std::min(end, logits_.size()));
+  const bool is_there = static_cast<uint32_t>(token) < logits_.size();
+  const float logit = is_there ? logits_[static_cast<size_t>(token)] : kMinusInfinity;
+  return static_cast<int32_t>(CountBefore(logits_.data(), n, logit, token)) + 1;
+}
+
 void RowLogprobs::AppendTop(int k, size_t end, std::vector<TokenLogprob>* out) const {
   const auto n = static_cast<int64_t>(std::min(end, logits_.size()));
   std::vector<TopLogit> ranked(static_cast<size_t>(std::clamp<int64_t>(k, 0, n)));

@@ -21,6 +21,8 @@ class RowLogprobs {
   TopLogit top() const { return top_; }
   // -inf for an id outside the row, and where the logit is -inf or NaN.
   float Of(int32_t token) const;
+  // The token's place among the ids [0, end): 1 is the most probable one's.
+  int32_t RankOf(int32_t token, size_t end) const;
   // Appends the k most probable of the ids [0, end), descending, equal ones by ascending id; all of
   // them if they are fewer.
   void AppendTop(int k, size_t end, std::vector<TokenLogprob>* out) const;

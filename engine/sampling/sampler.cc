@@ -68,6 +68,23 @@ void Sampler::SampleRows(std::span<const SampleRow> rows, std::span<SampledToken
   for (int64_t row = 0; row < n; ++row) sample(row, 0);
 }
 
+void Sampler::ScoreRows(std::span<const float> logits, std::span<const int32_t> tokens, int top,
+                        size_t end, std::span<PromptLogprob> scored) {
+  BATON_CHECK(!tokens.empty() && tokens.size() == scored.size());
+  BATON_CHECK(logits.size() % tokens.size() == 0);
+  const size_t vocab = logits.size() / tokens.size();
+  const auto score = [&](int64_t row, int) {
+    const size_t i = static_cast<size_t>(row);
+    const RowLogprobs logprobs(logits.subspan(i * vocab, vocab));
+    scored[i] = {.logprob = logprobs.Of(tokens[i]), .rank = logprobs.RankOf(tokens[i], end)};
+    logprobs.AppendTop(top, end, &scored[i].top);
+  };
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  if (pool_ != nullptr) return pool_->For(n, score);
+  const NumericsMxcsrScope mxcsr;
+  for (int64_t row = 0; row < n; ++row) score(row, 0);
+}
+
 SampledToken Sampler::Member::Sample(const SampleRow& row) {
   const SequenceSampling& sampling = *row.sampling;
   const SamplingParams& params = sampling.params();

@@ -52,6 +52,10 @@ class Sampler {
                       int64_t position);
   // Samples each row as Sample does for that row alone; sampled[i] belongs to rows[i].
   void SampleRows(std::span<const SampleRow> rows, std::span<SampledToken> sampled);
+  // Draws nothing: tokens[i] is known to follow row i of the (n, vocab) logits. top: most probable
+  // tokens to tell, of the ids [0, end). Spreads rows as SampleRows does.
+  void ScoreRows(std::span<const float> logits, std::span<const int32_t> tokens, int top,
+                 size_t end, std::span<PromptLogprob> scored);
 
  private:
   class Member;  // scratch of one member of the pool

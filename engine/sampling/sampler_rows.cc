@@ -67,6 +67,15 @@ void FindTopLogits(const float* logits, int64_t n, int64_t k, TopLogit* top) {
     if (Sane(logits[i]) > top[k - 1].value) insert(Sane(logits[i]), i);
 }
 
+int64_t CountBefore(const float* logits, int64_t n, float value, int64_t token) {
+  value = Sane(value);
+  const int64_t lower = token < n ? token : n;
+  int64_t before = 0;
+  for (int64_t i = 0; i < lower; ++i) before += Sane(logits[i]) >= value;
+  for (int64_t i = lower; i < n; ++i) before += Sane(logits[i]) > value;
+  return before;
+}
+
 double WeighLogits(const float* logits, int64_t n, float top, float c, float* weights,
                    double* block_sums) {
   const Lanes max = Splat<Lanes>(top), factor = Splat<Lanes>(c);

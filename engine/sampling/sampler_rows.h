@@ -20,6 +20,10 @@ TopLogit FindTopLogit(const float* logits, int64_t n);
 // is looked at only for logits that belong into it.
 void FindTopLogits(const float* logits, int64_t n, int64_t k, TopLogit* top);
 
+// Returns how many logits stand before that of `token`, whose value is `value`: greater ones, and
+// equal ones with a lower id.
+int64_t CountBefore(const float* logits, int64_t n, float value, int64_t token);
+
 // Weights are summed in blocks of kWeightBlock tokens: sixteen lanes folded 8, 4, 2, 1 in fp32,
 // then blocks in ascending order in fp64.
 inline constexpr int64_t kWeightBlock = 256;

@@ -52,6 +52,11 @@ class Backend {
   virtual void RunLayers(int from, int to) = 0;
   // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
   virtual std::span<const float> logits(int i) const = 0;
+  // When all layers are done: computes the logits of the scored rows [from, to) of the step, at
+  // least one and at most kScoredAtOnce, so that the memory for them is bounded. Returns (to -
+  // from, vocab), valid until the next call or Begin; logits(i) stay as they are.
+  static constexpr int kScoredAtOnce = 32;
+  virtual std::span<const float> ScoredLogits(int from, int to) = 0;
 
   // ---- slices: a relay rank's share of a prompt ----
   //

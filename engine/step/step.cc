@@ -11,6 +11,7 @@ void StepBuilder::Clear() {
   page_begin_.resize(1);
   pages_.clear();
   logit_rows_.clear();
+  scored_rows_.clear();
   ropes_.clear();
 }
 
@@ -36,8 +37,17 @@ int StepBuilder::WantLogits(int row) {
   return static_cast<int>(logit_rows_.size()) - 1;
 }
 
+int StepBuilder::WantScores(int from, int to) {
+  BATON_CHECK(from >= 0 && from <= to && to <= n_tokens());
+  BATON_CHECK(scored_rows_.empty() || scored_rows_.back() < from);
+  const int first = static_cast<int>(scored_rows_.size());
+  for (int row = from; row < to; ++row) scored_rows_.push_back(row);
+  return first;
+}
+
 StepBatch StepBuilder::batch() const {
-  return {tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_, ropes_};
+  return {tokens_, positions_,  piece_begin_, page_begin_,
+          pages_,  logit_rows_, ropes_,       scored_rows_};
 }
 
 }  // namespace baton

@@ -22,6 +22,9 @@ struct StepBatch {
   std::span<const int32_t> logit_rows;  // (n_logits) ascending rows whose logits are wanted
   std::span<const RopeRange> ropes;  // (n_pieces) RoPE range of each piece's sequence, constant for
                                      // its life
+  // (n_scored) ascending rows, none of them among logit_rows, whose logits are computed a few at a
+  // time when the step is done (Backend::ScoredLogits).
+  std::span<const int32_t> scored_rows{};
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_pieces() const { return static_cast<int>(piece_begin.size()) - 1; }
@@ -40,11 +43,15 @@ class StepBuilder {
   // Asks for the logits of row `row`; CHECKs that rows come in ascending order. Returns the index
   // of the row in the step's logits.
   int WantLogits(int row);
+  // Asks for rows [from, to) to be scored; CHECKs that rows come in ascending order. Returns the
+  // index of the first among the step's scored rows.
+  int WantScores(int from, int to);
   int n_tokens() const { return static_cast<int>(tokens_.size()); }
   StepBatch batch() const;  // valid until the builder changes
 
  private:
   std::vector<int32_t> tokens_, positions_, piece_begin_{0}, page_begin_{0}, pages_, logit_rows_;
+  std::vector<int32_t> scored_rows_;
   std::vector<RopeRange> ropes_;
 };
 

@@ -130,6 +130,8 @@ void InProcessCluster::Apply() {
       outcome.digests.push_back(token->digest);
       outcome.logprobs.push_back(token->logprob);
       outcome.beside.push_back(std::move(token->logprobs));
+      outcome.prompt_logprobs.insert(outcome.prompt_logprobs.end(), token->prompt_logprobs.begin(),
+                                     token->prompt_logprobs.end());
     } else if (auto* end = std::get_if<EmitEnd>(&effect)) {
       Outcome& outcome = outcomes_[end->request_id];
       outcome.ended = true;

@@ -34,6 +34,7 @@ struct Outcome {
   std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
+  std::vector<PromptLogprob> prompt_logprobs;     // EmitToken::prompt_logprobs of all tokens
   bool ended = false;
   EmitEnd end;
 };

@@ -3,10 +3,12 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
 #include "engine/load_backend.h"
+#include "engine/sampling/sampler.h"
 #include "tests/engine/checkpoint/checkpoint_writer.h"
 #include "tests/engine/served_model.h"
 #include "tests/support/temp_folder.h"
@@ -61,6 +63,21 @@ int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double cle
   return compared;
 }
 
+double LogprobOf(const float* logits, size_t vocab, int32_t token) {
+  const double top = *std::max_element(logits, logits + vocab);
+  double sum = 0;
+  for (size_t i = 0; i < vocab; ++i) sum += std::exp(double{logits[i]} - top);
+  return double{logits[token]} - top - std::log(sum);
+}
+
+// A logprob differs by no more than its logit and the greatest difference of all logits do; each is
+// at most the relative error of the row times its norm. Beside that, rounding to fp32.
+double LogprobBound(const float* logits, size_t vocab, double relative) {
+  double squares = 0;
+  for (size_t i = 0; i < vocab; ++i) squares += double{logits[i]} * double{logits[i]};
+  return 2 * relative * std::sqrt(squares) + 1e-5;
+}
+
 double KvBound(const std::string& dtype) { return dtype == "fp32" ? 1e-5 : 2e-2; }
 
 // The reference stores the two elements of a RoPE pair side by side, Baton one half behind the
@@ -100,6 +117,49 @@ TEST_CASE("fp32 logits and greedy tokens equal the reference") {
   CHECK(compared > 150);
   std::printf("%s fp32: worst row %.2f of its bound, %d greedy steps\n", name.c_str(), worst,
               compared);
+}
+
+TEST_CASE("scored rows have the bits of rows with logits, and logprobs are the reference's") {
+  const std::string name = GENERATE(from_range(AllCases()));
+  const std::string dtype = GENERATE("fp32", "bf16");
+  INFO(name << " " << dtype);
+  const OracleCase oracle = LoadOracleCase(name);
+  ServedModel served(OptionsFor(oracle.model, dtype));
+  Sampler sampler;
+  int compared = 0;
+  double worst = 0;
+  for (const OraclePrompt& prompt : oracle.prompts) {
+    INFO(prompt.name);
+    SequenceRunner& runner = served.For(prompt);
+    const auto vocab = static_cast<size_t>(served.backend().model().vocab);
+    const int n = static_cast<int>(prompt.tokens.size());
+    runner.Restart(n);
+    const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
+    runner.Restart(n);
+    const std::vector<int32_t> wanted =
+        n > 40 ? std::vector<int32_t>{0, 17, 18, n - 1} : std::vector<int32_t>{n - 1};
+    const std::vector<float> all = runner.FeedScored(prompt.tokens, wanted);
+    for (size_t i = 0; i < prompt.positions.size(); ++i) {
+      const auto at = static_cast<size_t>(prompt.positions[i]);
+      REQUIRE(std::memcmp(&logits[i * vocab], &all[at * vocab], vocab * sizeof(float)) == 0);
+      if (dtype != "fp32" || at + 1 == prompt.tokens.size()) continue;
+      PromptLogprob scored;
+      sampler.ScoreRows(std::span(all).subspan(at * vocab, vocab),
+                        std::span(prompt.tokens).subspan(at + 1, 1), 5, vocab, {&scored, 1});
+      const float* const expected = &prompt.logits[i * vocab];
+      const double bound = LogprobBound(expected, vocab, prompt.bound_fp32);
+      const auto error = [&](const TokenLogprob& told) {
+        return std::abs(double{told.logprob} - LogprobOf(expected, vocab, told.token));
+      };
+      worst = std::max(worst, error({prompt.tokens[at + 1], scored.logprob}) / bound);
+      for (const TokenLogprob& told : scored.top) worst = std::max(worst, error(told) / bound);
+      CHECK(worst <= 1);
+      ++compared;
+    }
+  }
+  CHECK((dtype == "bf16" || compared > 10));
+  if (dtype == "fp32")
+    std::printf("%s logprobs: worst %.2f of its bound, %d rows\n", name.c_str(), worst, compared);
 }
 
 TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {

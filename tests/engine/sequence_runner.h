@@ -1,7 +1,9 @@
 // Feeds one sequence to a backend step by step and reads logits and KV back.
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +42,48 @@ class SequenceRunner {
   void Restart(int max_total_tokens = 0) {
     position_ = 0;
     rope_ = backend_.model().rope.RangeOf(max_total_tokens);
+  }
+
+  // Computes the next tokens as one piece, all scored but those in `wanted` (ascending), which have
+  // logits. Returns the logits of all rows in their order.
+  std::vector<float> FeedScored(std::span<const int32_t> tokens, std::span<const int32_t> wanted) {
+    step_.Clear();
+    step_.AddPiece(tokens, position_, pages_, rope_);
+    const int n = static_cast<int>(tokens.size());
+    int from = 0;
+    for (const int32_t row : wanted) {
+      step_.WantScores(from, row);
+      step_.WantLogits(row);
+      from = row + 1;
+    }
+    step_.WantScores(from, n);
+    backend_.Begin(step_.batch());
+    backend_.RunLayers(0, backend_.model().n_layers);
+    position_ += n;
+    std::vector<float> logits;
+    int scored = 0, with_logits = 0;
+    for (int row = 0; row < n; ++row) {
+      const bool is_wanted = std::binary_search(wanted.begin(), wanted.end(), row);
+      const std::span<const float> values =
+          is_wanted ? backend_.logits(with_logits++) : backend_.ScoredLogits(scored, scored + 1);
+      scored += is_wanted ? 0 : 1;
+      logits.insert(logits.end(), values.begin(), values.end());
+    }
+    // Several rows at once, once more, and the rows with logits are still there.
+    const std::span<const float> many =
+        scored == 0 ? std::span<const float>()
+                    : backend_.ScoredLogits(0, std::min(scored, Backend::kScoredAtOnce));
+    const size_t vocab = static_cast<size_t>(backend_.model().vocab);
+    for (int row = 0, i = 0; row < n && i < static_cast<int>(many.size() / vocab); ++row) {
+      if (std::binary_search(wanted.begin(), wanted.end(), row)) continue;
+      CHECK(std::memcmp(&many[static_cast<size_t>(i++) * vocab],
+                        &logits[static_cast<size_t>(row) * vocab], vocab * sizeof(float)) == 0);
+    }
+    for (size_t i = 0; i < wanted.size(); ++i)
+      CHECK(std::memcmp(backend_.logits(static_cast<int>(i)).data(),
+                        &logits[static_cast<size_t>(wanted[i]) * vocab],
+                        vocab * sizeof(float)) == 0);
+    return logits;
   }
 
   // Computes the next tokens as one piece. Returns logits of the piece's rows in `wanted`

@@ -160,7 +160,7 @@ TEST_CASE("nothing is announced layer by layer when no handoff waits for it") {
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
   b.scheduler->LayersDone(3);
-  b.scheduler->StepDone(b.backend, &b.sampler, b.now);
+  b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
   while (b.Step(100) > 0) {
   }
   REQUIRE(b.sent.empty());

@@ -87,7 +87,7 @@ struct SchedulerFixture {
         backend.RunLayers(from, std::min(3, from + layers));
         scheduler->LayersDone(std::min(3, from + layers));
       }
-      scheduler->StepDone(backend, &sampler, now);
+      scheduler->StepDone(&backend, &sampler, now);
     }
     Collect();
     return n;
@@ -123,6 +123,7 @@ struct SchedulerFixture {
           filter->OnCommand(*command, post);
       } else if (auto* event = std::get_if<WorkerEvent>(&effect)) {
         if (auto* token = std::get_if<TokenOut>(event)) tokens.push_back(*token);
+        if (auto* told = std::get_if<PromptLogprobs>(event)) scores.push_back(*told);
         if (auto* done = std::get_if<PromptComputed>(event)) computed[done->request_id] = *done;
         if (auto* part = std::get_if<PartEnded>(event)) ends[part->request_id] = *part;
         if (std::holds_alternative<NoRoomNotice>(*event)) ++no_room;
@@ -178,6 +179,7 @@ struct SchedulerFixture {
   std::vector<CancelHandoff> cancels;
   std::vector<AwaitInflow> awaits;
   std::vector<TokenOut> tokens;
+  std::vector<PromptLogprobs> scores;
   std::map<RequestId, PromptComputed> computed;
   std::map<RequestId, PartEnded> ends;
   std::vector<HandoffArrived> kept;

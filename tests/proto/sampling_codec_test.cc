@@ -220,6 +220,54 @@ TEST_CASE("logprobs of a token survive the wire, and have a bound") {
              Contains("token.logprob_tokens"));
 }
 
+TEST_CASE("log-probabilities of a prompt survive the wire, and have bounds") {
+  const auto report = [](int n, int top) {
+    PromptLogprobs told{.request_id = ~0ull, .epoch = 2, .position = 7};
+    for (int i = 0; i < n; ++i) {
+      told.tokens.push_back(
+          {.logprob = i == 1 ? -kInfinity : -static_cast<float>(i), .rank = 1 + 1000 * i});
+      for (int k = 0; k < top; ++k)
+        told.tokens.back().top.push_back({std::numeric_limits<int32_t>::max() - k, -0.5f});
+    }
+    return WorkerReport{.events = {told}};
+  };
+  const int max_top = static_cast<int>(Limits::kTopLogprobs.max);
+  for (const auto& [n, top] : {std::pair(1, 0), {3, 2}, {PromptLogprobs::kMaxTokens, max_top}}) {
+    const WorkerReport in = report(n, top);
+    const std::string bytes = SerializeReport(in);
+    CHECK(bytes.size() <= MaxEventBytes(in.events[0]));
+    const auto out = ParseReport(bytes);
+    REQUIRE(out.ok());
+    const auto& a = std::get<PromptLogprobs>(in.events[0]);
+    const auto& b = std::get<PromptLogprobs>(out->events[0]);
+    CHECK(b.request_id == a.request_id);
+    CHECK(b.epoch == a.epoch);
+    CHECK(b.position == a.position);
+    CHECK(b.tokens == a.tokens);
+  }
+  const auto refusal = [](const WorkerReport& in) {
+    return std::string(ParseReport(SerializeReport(in)).status().message());
+  };
+  CHECK_THAT(refusal(report(0, 0)), Contains("prompt_logprobs.logprobs count"));
+  CHECK_THAT(refusal(report(PromptLogprobs::kMaxTokens + 1, 0)),
+             Contains("prompt_logprobs.logprobs count"));
+  CHECK_THAT(refusal(report(2, max_top + 1)), Contains("prompt_logprobs.top_tokens"));
+  WorkerReport uneven = report(2, 2);
+  std::get<PromptLogprobs>(uneven.events[0]).tokens[1].top.pop_back();
+  CHECK_THAT(refusal(uneven), Contains("prompt_logprobs.top_tokens"));
+  WorkerReport unranked = report(1, 0);
+  std::get<PromptLogprobs>(unranked.events[0]).tokens[0].rank = 0;
+  CHECK_THAT(refusal(unranked), Contains("prompt_logprobs.ranks"));
+  WorkerReport first = report(1, 0);
+  std::get<PromptLogprobs>(first.events[0]).position = 0;
+  CHECK_THAT(refusal(first), Contains("prompt_logprobs.position"));
+  wire::WorkerReport short_ranks;
+  EncodeReport(report(2, 1), &short_ranks);
+  short_ranks.mutable_events(0)->mutable_prompt_logprobs()->mutable_ranks()->RemoveLast();
+  CHECK_THAT(std::string(DecodeReport(short_ranks).status().message()),
+             Contains("prompt_logprobs.ranks count"));
+}
+
 TEST_CASE("a worker of another wire version is refused, for it would overlook fields") {
   wire::WorkerReport report;
   EncodeReport({.events = {WorkerAnnounce{.incarnation = 1}}}, &report);

@@ -28,6 +28,10 @@ std::string One(const TokenOut& m) {
 std::string One(const PromptComputed& m) {
   return StrFormat("prompt computed %x/%d", m.request_id, m.epoch);
 }
+std::string One(const PromptLogprobs& m) {
+  return StrFormat("logprobs of %x/%d at %d+%d", m.request_id, m.epoch, m.position,
+                   m.tokens.size());
+}
 std::string One(const PartEnded& m) {
   return StrFormat("%s ended %x/%d, reason %d %s", m.was_prefill ? "prefill" : "decode",
                    m.request_id, m.epoch, static_cast<int>(m.reason), m.message);

@@ -82,8 +82,17 @@ class HashBackend : public Backend {
     return std::span(step_.logits).subspan(static_cast<size_t>(i) * kVocab, kVocab);
   }
 
+  std::span<const float> ScoredLogits(int from, int to) override {
+    BATON_CHECK(next_layer_ == model_.n_layers && from < to && to - from <= kScoredAtOnce);
+    scored_logits_.clear();
+    for (const int32_t row : std::span(step_.scored_rows).subspan(from, to - from))
+      AppendLogits(step_.rows[row], &scored_logits_);
+    return scored_logits_;
+  }
+
   void BeginSlice(const StepBatch& batch) override {
     BATON_CHECK(batch.n_pieces() == 1 && batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.scored_rows.empty());
     BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     slice_.Assign(batch, layout_.page_tokens);
     progress_.Begin(model_.n_layers, batch.n_tokens(), batch.n_tokens(), !batch.logit_rows.empty());
@@ -117,7 +126,7 @@ class HashBackend : public Backend {
   // The rows of a step or a slice.
   struct Computed {
     std::vector<Row> rows;
-    std::vector<int32_t> pages, logit_rows;
+    std::vector<int32_t> pages, logit_rows, scored_rows;
     std::vector<float> logits;
 
     void Assign(const StepBatch& batch, int page_tokens) {
@@ -125,6 +134,7 @@ class HashBackend : public Backend {
       logits.clear();
       pages.assign(batch.pages.begin(), batch.pages.end());
       logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+      scored_rows.assign(batch.scored_rows.begin(), batch.scored_rows.end());
       for (int piece = 0; piece < batch.n_pieces(); ++piece)
         for (int row = batch.piece_begin[piece]; row < batch.piece_begin[piece + 1]; ++row) {
           BATON_CHECK(batch.positions[row] / page_tokens <
@@ -163,9 +173,11 @@ class HashBackend : public Backend {
     }
   }
   static void MakeLogits(Computed& c) {
-    for (const int32_t row : c.logit_rows)
-      for (int token = 0; token < kVocab; ++token)
-        c.logits.push_back(static_cast<float>(Mix(c.rows[row].hidden, token) % 8192) / 1024.0f);
+    for (const int32_t row : c.logit_rows) AppendLogits(c.rows[row], &c.logits);
+  }
+  static void AppendLogits(const Row& row, std::vector<float>* logits) {
+    for (int token = 0; token < kVocab; ++token)
+      logits->push_back(static_cast<float>(Mix(row.hidden, token) % 8192) / 1024.0f);
   }
   static uint64_t Mix(uint64_t a, uint64_t b) {
     uint64_t x = a ^ std::rotl(b * 0x9e3779b97f4a7c15, 29);
@@ -182,6 +194,7 @@ class HashBackend : public Backend {
   KvLayout layout_;
   KvPool* pool_ = nullptr;
   Computed step_, slice_;
+  std::vector<float> scored_logits_;
   int next_layer_ = 0;      // the next layer of the step
   SliceProgress progress_;  // progress of the slice
   StepLimits limits_;

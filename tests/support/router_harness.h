@@ -101,6 +101,8 @@ struct RouterHarness {
         REQUIRE(token->index == static_cast<int32_t>(tokens[token->request_id].size()));
         tokens[token->request_id].push_back(token->token);
         logprobs[token->request_id].push_back(token->logprobs);
+        std::vector<PromptLogprob>& scores = prompt_logprobs[token->request_id];
+        scores.insert(scores.end(), token->prompt_logprobs.begin(), token->prompt_logprobs.end());
       } else if (const auto* end = std::get_if<EmitEnd>(&effect)) {
         REQUIRE(ends.emplace(end->request_id, *end).second);
       } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
@@ -138,6 +140,7 @@ struct RouterHarness {
   std::vector<std::pair<Incarnation, RouterMessage>> sent;
   std::map<RequestId, std::vector<int32_t>> tokens;
   std::map<RequestId, std::vector<std::vector<TokenLogprob>>> logprobs;  // of each token
+  std::map<RequestId, std::vector<PromptLogprob>> prompt_logprobs;       // of all its tokens
   std::map<RequestId, EmitEnd> ends;
   std::map<RequestId, EmitReleased> released;
   std::vector<CloseWorker> closed;

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/sampling/row_logprobs.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/sequence_sampling.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
+#include "engine/threads/mxcsr.h"
 
 namespace baton {
 
@@ -24,6 +27,44 @@ struct SequentialTokens {
   std::vector<float> logprobs;                    // of each token
   std::vector<std::vector<TokenLogprob>> beside;  // SampledToken::logprobs of each token
 };
+
+// Log-probabilities of all tokens of a prompt but the first, by a step for each token: no chunk, no
+// scored row, and ranks by counting. top as GenerateRequest::prompt_logprobs.
+inline std::vector<PromptLogprob> SequentialScores(Backend* backend,
+                                                   const std::vector<int32_t>& prompt, int top,
+                                                   int max_tokens = 1) {
+  const int n = static_cast<int>(prompt.size());
+  const KvLayout& layout = backend->kv_layout();
+  auto pool = KvPool::Create(layout, layout.PagesFor(n));
+  BATON_CHECK(pool.ok());
+  backend->SetPool(pool->get());
+  std::vector<int32_t> pages;
+  BATON_CHECK((*pool)->Take(layout.PagesFor(n), &pages));
+  const NumericsMxcsrScope mxcsr;
+  StepBuilder builder;
+  std::vector<PromptLogprob> scores;
+  for (int at = 0; at + 1 < n; ++at) {
+    builder.Clear();
+    builder.AddPiece(std::span(prompt).subspan(static_cast<size_t>(at), 1), at, pages,
+                     backend->model().rope.RangeOf(int64_t{n} + max_tokens));
+    builder.WantLogits(0);
+    backend->Begin(builder.batch());
+    backend->RunLayers(0, backend->model().n_layers);
+    const std::span<const float> logits = backend->logits(0);
+    const int32_t token = prompt[static_cast<size_t>(at) + 1];
+    const RowLogprobs row(logits);
+    PromptLogprob& score = scores.emplace_back();
+    score.logprob = row.Of(token);
+    score.rank = 1;
+    for (int32_t other = 0; other < static_cast<int32_t>(logits.size()); ++other) {
+      const float gap = logits[static_cast<size_t>(other)] - logits[static_cast<size_t>(token)];
+      score.rank += gap > 0 || (gap == 0 && other < token);
+    }
+    row.AppendTop(top, logits.size(), &score.top);
+  }
+  (*pool)->Give(pages);
+  return scores;
+}
 
 inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
                                       const std::vector<int32_t>& prompt, int max_tokens,

@@ -71,12 +71,22 @@ class Fp32Backend : public Backend, public RivalSlices {
     return {step_.logits.row(i), static_cast<size_t>(model_.vocab)};
   }
 
+  std::span<const float> ScoredLogits(int from, int to) override {
+    step_.batch.CheckScored(from, to, kScoredAtOnce);
+    BATON_CHECK(next_layer_ == model_.n_layers);
+    Matrix rows;
+    rows.Resize(to - from, model_.hidden);
+    step_.scored.Read(Range(from, to), rows);
+    LmHead(rows, scored_logits_);
+    return scored_logits_.data;
+  }
+
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
     BATON_CHECK(batch.n_tokens() <= limits_.max_slice_tokens);
     Begin(batch, slice_);
-    BATON_CHECK(batch.logit_rows.size() <= 1);
+    BATON_CHECK(batch.logit_rows.size() <= 1 && batch.scored_rows.empty());
     BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     progress_.Begin(model_.n_layers, batch.n_tokens(), limits_.max_step_tokens,
                     !batch.logit_rows.empty());
@@ -134,6 +144,7 @@ class Fp32Backend : public Backend, public RivalSlices {
     Matrix kept;                // per head of rows with is_kept: max, sum, weighted values
     std::vector<bool> is_kept;  // rows that attended keys before they are finished
     Matrix logits;
+    Matrix scored;  // scored rows after the final norm
   };
 
   void Begin(const StepBatch& batch, Computed& c) {
@@ -220,12 +231,23 @@ class Fp32Backend : public Backend, public RivalSlices {
 
   // Finishes the last layer for rows whose logits are wanted, and computes the logits.
   void FinishLogitRows(Computed& c) {
-    if (c.batch.n_logits() == 0) return;
-    const std::span<const int32_t> rows = c.batch.batch().logit_rows;
+    if (c.batch.n_logits() > 0) {
+      FinishRows(c, c.batch.batch().logit_rows);
+      LmHead(x_, c.logits);
+    }
+    if (c.batch.n_scored() > 0) {
+      FinishRows(c, c.batch.batch().scored_rows);
+      c.scored = x_;
+    }
+  }
+  void FinishRows(Computed& c, std::span<const int32_t> rows) {
     Finish(model_.n_layers - 1, c, {rows.begin(), rows.end()});
     Norm(x_, "final_norm", x_);
-    weights_.Linear(x_, model_.tied_embeddings ? "embed" : "lm_head", c.logits);
-    for (float& logit : c.logits.data) logit = SoftCap(logit, model_.logit_cap);
+  }
+  void LmHead(const Matrix& rows, Matrix& logits) {
+    logits.Resize(rows.rows(), model_.vocab);
+    weights_.Linear(rows, model_.tied_embeddings ? "embed" : "lm_head", logits);
+    for (float& logit : logits.data) logit = SoftCap(logit, model_.logit_cap);
   }
 
   void ProjectHeads(int layer, const std::string& l) {
@@ -463,6 +485,7 @@ class Fp32Backend : public Backend, public RivalSlices {
   const StepRows* rows_ = nullptr;
   std::vector<int32_t> chosen_;
   Matrix x_, normed_, branch_, attention_, q_, k_, v_, kept_, attended_;
+  Matrix scored_logits_;
   Matrix projected_, values_, query_latents_;  // latent attention only
   std::vector<std::vector<float>> scores_;     // (threads)
 };
