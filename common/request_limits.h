@@ -61,7 +61,7 @@ struct RequestLimits {
   // -1: none is asked for. Entries: the own one and the most probable ones of each token, summed
   // over the choices of a request, which bounds what the router keeps until the first token.
   static constexpr FieldLimit kPromptLogprobs{"prompt_logprobs", -1, 20};
-  static constexpr FieldLimit kPromptLogprobEntries{"log-probabilities of the prompt", 0, 1 << 20};
+  static constexpr FieldLimit kPromptLogprobEntries{"log-probabilities of the prompt", 0, 1 << 18};
   static constexpr FieldLimit kLogprobTokens{"logprob_token_ids", 0, 128};
   // Log-probabilities beside a token.
   static constexpr FieldLimit kTokenLogprobs{"logprobs of a token", 0,

@@ -97,11 +97,13 @@ struct ApiRequest {
   bool include_stop = false;  // the stop string stays in the text
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // tokens of logprobs are written as "token_id:N"
-  // Log-probabilities of so many most probable tokens beside each token (0: of the token itself);
-  // empty: none.
+  // Log-probabilities of so many most probable tokens beside each token (0: of the token itself) of
+  // the answer, with echo of the prompt too; and of the prompt in a list of its own. Empty: none.
   std::optional<int64_t> top_logprobs, prompt_logprobs;
-  std::vector<int32_t> logprob_token_ids;  // only with top_logprobs
-  int64_t stream_interval = 1;             // tokens per event
+  bool echoes_logprobs() const { return echo && top_logprobs.has_value(); }
+  bool tells_prompt_only() const { return max_tokens == 0; }  // nothing is generated
+  std::vector<int32_t> logprob_token_ids;                     // only with top_logprobs
+  int64_t stream_interval = 1;                                // tokens per event
   bool timings = false;
   bool digests = false;
 

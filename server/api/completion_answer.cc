@@ -1,6 +1,7 @@
 #include "server/api/completion_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -42,21 +43,27 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       digests_(request.digests),
       logprobs_(request.top_logprobs.has_value()),
       include_reasoning_(request.include_reasoning),
+      prompt_only_(request.tells_prompt_only()),
       stream_interval_(request.stream_interval),
+      top_logprobs_(request.top_logprobs),
+      prompt_logprobs_(request.prompt_logprobs),
       logprob_form_(
           {model.tokenizer.get(), request.tokens_as_ids, request.logprob_token_ids.size()}),
       choices_(n_choices()) {
   for (const PreparedPrompt& prompt : prompts) {
     echoes_.push_back(prompt.echo);
     echo_characters_.push_back(Characters(prompt.echo));
-    if (token_ids_) prompt_ids_.push_back(prompt.generate.prompt);
+    echoed_.push_back(prompt.echoed);
+    if (token_ids_ || prompt_logprobs_ || request.echoes_logprobs())
+      prompt_ids_.push_back(prompt.generate.prompt);
   }
 }
 
 std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   GeneratedText& text = texts_[i];
   Choice& choice = choices_[i];
-  if (text.ended()) return "";
+  if (token.index == 0) choice.of_prompt = token.prompt_logprobs;
+  if (text.ended() || prompt_only_) return "";
   Take(i, text.Push(token.token));
   choice.logprob_sum += static_cast<double>(token.logprob);
   if (text.stop_token()) {
@@ -130,7 +137,8 @@ std::string CompletionAnswer::Envelope(const Fill& fill) const {
 
 std::string CompletionAnswer::BeginOnce(size_t i) {
   if (std::exchange(choices_[i].has_begun, true)) return "";
-  if (form_.begin == nullptr && Echo(i).empty()) return "";
+  const std::vector<ReportedToken> echoed = EchoedTokens(i);
+  if (form_.begin == nullptr && Echo(i).empty() && echoed.empty()) return "";
   return SseEvent(Envelope([&](JsonWriter& json) {
     json.Array("choices", [&] {
       json.Object([&] {
@@ -140,12 +148,16 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
         } else {
           form_.piece(json, {.content = Echo(i)});
         }
-        json.Field("logprobs", nullptr);
+        if (echoed.empty()) {
+          json.Field("logprobs", nullptr);
+        } else {
+          form_.logprobs(json, logprob_form_, echoed);
+        }
         json.Field("finish_reason", nullptr);
+        WritePromptOnce(json, i, false);
       });
     });
-    if (token_ids_ && form_.prompt_ids_beside_choices && !std::exchange(told_prompt_, true))
-      WriteIds(json, "prompt_token_ids", PromptIds(i));
+    WritePromptOnce(json, i, true);
     WriteEventUsage(json);
   }));
 }
@@ -188,8 +200,7 @@ std::string CompletionAnswer::Body() {
         });
       }
     });
-    if (token_ids_ && form_.prompt_ids_beside_choices)
-      WriteIds(json, "prompt_token_ids", PromptIds(0));
+    WritePromptOnce(json, 0, true);
     WriteUsage(json, ReusedTokens());
     WriteTimings(json, *choices_[last_ended_].end, n_prompt(), n_tokens());
   });
@@ -197,7 +208,8 @@ std::string CompletionAnswer::Body() {
 
 std::vector<size_t> CompletionAnswer::Chosen() const {
   const auto mean_logprob = [this](size_t i) {
-    return choices_[i].logprob_sum / static_cast<double>(texts_[i].n_tokens());
+    return choices_[i].logprob_sum /
+           static_cast<double>(std::max<int64_t>(1, texts_[i].n_tokens()));
   };
   std::vector<size_t> chosen;
   for (size_t first = 0; first < choices_.size(); first += choices_per_prompt_) {
@@ -215,7 +227,12 @@ std::vector<size_t> CompletionAnswer::Chosen() const {
 void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   Choice& choice = choices_[i];
   if (last && choice.stop_token) Keep(&choice, *choice.stop_token);
-  const std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
+  std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
+  if (!stream_) {  // a stream has told them with the prompt's text
+    std::vector<ReportedToken> echoed = EchoedTokens(i);
+    told.insert(told.begin(), std::make_move_iterator(echoed.begin()),
+                std::make_move_iterator(echoed.end()));
+  }
   if (logprobs_ && (!told.empty() || !stream_)) {
     form_.logprobs(json, logprob_form_, told);
   } else {
@@ -224,10 +241,37 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   WriteFinish(json, i, last);
   if (token_ids_) {
     if (!stream_ || !choice.ids.empty()) WriteIds(json, "token_ids", choice.ids);
-    if (!form_.prompt_ids_beside_choices && !std::exchange(choice.told_prompt, true))
-      WriteIds(json, "prompt_token_ids", PromptIds(i));
   }
+  WritePromptOnce(json, i, false);
   if (digests_ && (!stream_ || !choice.digests.empty())) WriteDigests(json, choice.digests);
+}
+
+void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices) {
+  if (form_.prompt_beside_choices != beside_choices) return;
+  if (std::exchange(beside_choices ? told_prompt_ : choices_[i].told_prompt, true)) return;
+  if (token_ids_) WriteIds(json, "prompt_token_ids", PromptIds(i));
+  if (prompt_logprobs_)
+    WritePromptLogprobs(json, logprob_form_, static_cast<size_t>(*prompt_logprobs_), PromptIds(i),
+                        choices_[i].of_prompt);
+}
+
+std::vector<ReportedToken> CompletionAnswer::EchoedTokens(size_t i) const {
+  std::vector<ReportedToken> tokens;
+  const std::vector<EchoedToken>& echoed = echoed_[i / choices_per_prompt_];
+  const std::vector<PromptLogprob>& told = choices_[i].of_prompt;
+  for (size_t at = 0; at < echoed.size() && at <= told.size(); ++at) {
+    ReportedToken& token = tokens.emplace_back();
+    token.token = PromptIds(i)[at];
+    token.bytes = echoed[at].bytes;
+    token.offset = echoed[at].offset;
+    token.has_logprob = at > 0;
+    if (!token.has_logprob) continue;
+    token.logprob = told[at - 1].logprob;
+    token.others = told[at - 1].top;
+    token.others.resize(
+        std::min(token.others.size(), static_cast<size_t>(top_logprobs_.value_or(0))));
+  }
+  return tokens;
 }
 
 // finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that

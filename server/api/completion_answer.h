@@ -25,9 +25,9 @@ struct CompletionForm {
   const char* id_prefix;
   const char* object;        // "object" of a whole answer
   const char* chunk_object;  // "object" of an event
-  // Token ids of the prompt, when asked for: beside the choices (a chat has one prompt), in the
-  // first event; false: in each choice.
-  bool prompt_ids_beside_choices;
+  // Token ids and log-probabilities of the prompt, when asked for: beside the choices (a chat has
+  // one prompt); false: in each choice. In the first event.
+  bool prompt_beside_choices;
   void (*whole)(JsonWriter& json, const AnswerPiece& answer);
   void (*piece)(JsonWriter& json, const AnswerPiece& piece);  // of an event
   // Write the event before the first text, and the one with the finish reason. Null: a stream
@@ -57,6 +57,7 @@ class CompletionAnswer : public Answer {
     std::vector<int32_t> ids{};
     std::vector<uint64_t> digests{};
     LogprobList logprobs{};
+    std::vector<PromptLogprob> of_prompt{};
     std::optional<EmitToken> stop_token{};  // told with the finish event
     int64_t n_waiting = 0;                  // tokens since the last event
     bool has_begun = false, told_prompt = false;
@@ -68,6 +69,8 @@ class CompletionAnswer : public Answer {
     return prompt_ids_[i / choices_per_prompt_];
   }
   const std::string& Echo(size_t i) const { return echoes_[i / choices_per_prompt_]; }
+  // The prompt's tokens as the answer repeats them; empty: without log-probabilities.
+  std::vector<ReportedToken> EchoedTokens(size_t i) const;
   void Keep(Choice* choice, const EmitToken& token) const;
   void Take(size_t i, AnswerPiece piece);
   std::string BeginOnce(size_t i);
@@ -81,6 +84,8 @@ class CompletionAnswer : public Answer {
   std::string Envelope(const Fill& fill) const;
   // Members of a choice after its text.
   void WriteRest(JsonWriter& json, size_t i, bool last);
+  // What was asked for of the prompt, if this is its place: beside the choices, or in one.
+  void WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices);
   void WriteFinish(JsonWriter& json, size_t i, bool last) const;
   void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;
   void WriteEventUsage(JsonWriter& json) const;
@@ -93,9 +98,12 @@ class CompletionAnswer : public Answer {
   const size_t n_;  // choices of the answer for each prompt: the best of choices_per_prompt_
   const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_, logprobs_;
   const bool include_reasoning_;
+  const bool prompt_only_;
   const int64_t stream_interval_;
+  const std::optional<int64_t> top_logprobs_, prompt_logprobs_;  // as in the request
   const LogprobForm logprob_form_;
-  std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, when asked for
+  std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, where the answer has them
+  std::vector<std::vector<EchoedToken>> echoed_;  // by prompt
   std::vector<std::string> echoes_;               // by prompt
   std::vector<int64_t> echo_characters_;
   std::vector<Choice> choices_;

@@ -96,14 +96,24 @@ void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,
       for (const ReportedToken& token : tokens) json.Value(NameOf(form, token.token, token.bytes));
     });
     json.Array("token_logprobs", [&] {
-      for (const ReportedToken& token : tokens) json.Value(Told(token.logprob));
+      for (const ReportedToken& token : tokens) {
+        if (!token.has_logprob) {
+          json.Value(nullptr);
+          continue;
+        }
+        json.Value(Told(token.logprob));
+      }
     });
     json.Array("top_logprobs", [&] {
       for (const ReportedToken& token : tokens) {
+        if (!token.has_logprob) {
+          json.Value(nullptr);
+          continue;
+        }
         json.Object([&] {
           absl::flat_hash_set<std::string> names;
           const auto write = [&](const TokenLogprob& other) {
-            // The drawn token by the bytes that it added to the text, so that the name is the one
+            // The token itself by the bytes that it added to the text, so that the name is the one
             // in "tokens".
             const std::string name =
                 NameOf(form, other.token,
@@ -118,6 +128,34 @@ void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,
     json.Array("text_offset", [&] {
       for (const ReportedToken& token : tokens) json.Value(token.offset);
     });
+  });
+}
+
+void WritePromptLogprobs(JsonWriter& json, const LogprobForm& form, size_t top,
+                         const std::vector<int32_t>& prompt,
+                         const std::vector<PromptLogprob>& told) {
+  const auto write = [&](const TokenLogprob& entry, int64_t rank) {
+    json.Object(absl::StrCat(entry.token), [&] {
+      json.Field("logprob", Told(entry.logprob));
+      json.Field("rank", rank);
+      if (form.tokenizer == nullptr) {
+        json.Field("decoded_token", nullptr);
+      } else {
+        json.Field("decoded_token", ValidUtf8(form.tokenizer->TokenBytes(entry.token)));
+      }
+    });
+  };
+  json.Array("prompt_logprobs", [&] {
+    json.Value(nullptr);
+    for (size_t i = 0; i < told.size() && i + 1 < prompt.size(); ++i) {
+      const int32_t token = prompt[i + 1];
+      json.Object([&] {
+        write({token, told[i].logprob}, told[i].rank);
+        for (size_t place = 0; place < std::min(top, told[i].top.size()); ++place)
+          if (told[i].top[place].token != token)
+            write(told[i].top[place], static_cast<int64_t>(place) + 1);
+      });
+    }
   });
 }
 

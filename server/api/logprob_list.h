@@ -22,6 +22,7 @@ struct ReportedToken {
   std::vector<TokenLogprob> others{};  // as in EmitToken
   std::string bytes{};                 // added to the text by the token
   int64_t offset = 0;                  // characters of the choice's text before it
+  bool has_logprob = true;             // false: the first of a prompt, which nothing precedes
 };
 
 class LogprobList {
@@ -52,9 +53,15 @@ void WriteTokenLogprobs(JsonWriter& json, const LogprobForm& form,
 void WriteChatLogprobs(JsonWriter& json, const LogprobForm& form,
                        const std::vector<ReportedToken>& tokens);
 // Writes tokens, token_logprobs, top_logprobs and text_offset, lists of one length. An
-// object of top_logprobs has the drawn token too; of tokens with equal texts it has the most
+// object of top_logprobs has the token itself too; of tokens with equal texts it has the most
 // probable one.
 void WriteCompletionLogprobs(JsonWriter& json, const LogprobForm& form,
                              const std::vector<ReportedToken>& tokens);
+// The member "prompt_logprobs" as vLLM has it: of each token of the prompt an object of token ids
+// with {logprob, rank, decoded_token}, its own first, then the `top` most probable ones; null for
+// the first token. told: of the tokens after it.
+void WritePromptLogprobs(JsonWriter& json, const LogprobForm& form, size_t top,
+                         const std::vector<int32_t>& prompt,
+                         const std::vector<PromptLogprob>& told);
 
 }  // namespace baton

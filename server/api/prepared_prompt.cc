@@ -10,8 +10,11 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/request_limits.h"
+#include "server/api/generated_text.h"
 #include "server/api/requested_sampling.h"
 #include "server/api/requested_tools.h"
+#include "text/detokenizer.h"
 
 namespace baton {
 namespace {
@@ -88,6 +91,8 @@ class PromptMaker {
   Problem Tokenize(const PromptText& prompt, const std::string& param, bool add_special,
                    Ids* ids) const;
   Problem TruncateText(const std::string& text, Ids* ids) const;
+  // The prompt as the answer repeats it. text: as it was sent; null: as ids, or changed.
+  Problem Echo(const std::string* text, const std::string& param, PreparedPrompt* out) const;
   Problem FitContext(const std::string& param, PreparedPrompt* out) const;
 
   const ServedModel& model_;
@@ -110,6 +115,9 @@ Problem PromptMaker::ReadCommon() {
   for (const int32_t id : stops)
     if (seen.insert(id).second) common_.stop_tokens.push_back(id);
   common_.want_digests = request_.digests;
+  int64_t of_prompt = request_.prompt_logprobs.value_or(-1);
+  if (request_.echoes_logprobs()) of_prompt = std::max(of_prompt, *request_.top_logprobs);
+  common_.prompt_logprobs = static_cast<int32_t>(of_prompt);
   common_.cache_salt = SaltOf(request_.cache_salt);
   return CheckTruncation();
 }
@@ -120,7 +128,7 @@ Problem PromptMaker::CheckTruncation() {
   if (kept == -1) {
     const int64_t wanted =
         request_.max_tokens.value_or(is_chat_ ? int64_t{1} : kDefaultCompletionTokens);
-    kept = std::max<int64_t>(1, max_context_ - wanted);
+    kept = std::max<int64_t>(1, max_context_ - std::max<int64_t>(1, wanted));
   }
   if (kept < 1 || kept > max_context_) {
     return InvalidField("truncate_prompt_tokens",
@@ -185,14 +193,36 @@ Problem PromptMaker::Make(const std::variant<std::string, Ids>& prompt, const st
     if (auto problem = Tokenize({.text = *text}, param, add_special, &ids)) return problem;
     if (auto problem = TruncateText(*text, &ids)) return problem;
   }
-  if (request_.echo && text != nullptr && !kept_tokens_) {
+  if (auto problem = Echo(kept_tokens_ ? nullptr : text, param, out)) return problem;
+  return FitContext(param, out);
+}
+
+Problem PromptMaker::Echo(const std::string* text, const std::string& param,
+                          PreparedPrompt* out) const {
+  if (!request_.echo) return std::nullopt;
+  const Ids& ids = out->generate.prompt;
+  if (text != nullptr) {
     out->echo = *text;
-  } else if (request_.echo && model_.tokenizer != nullptr) {
+  } else if (model_.tokenizer != nullptr) {
     auto decoded = model_.tokenizer->Decode(ids, request_.skip_special_tokens);
     if (!decoded.ok()) return InvalidField(param, std::string(decoded.status().message()));
     out->echo = *std::move(decoded);
   }
-  return FitContext(param, out);
+  if (!request_.top_logprobs) return std::nullopt;
+  if (model_.tokenizer == nullptr) {
+    out->echoed.resize(ids.size());
+    return std::nullopt;
+  }
+  Detokenizer detokenizer(
+      model_.tokenizer.get(),
+      {.skip_special_tokens = request_.skip_special_tokens, .starts_text = true});
+  int64_t offset = 0;
+  for (const int32_t id : ids) {
+    const std::string characters = detokenizer.Push(id);
+    out->echoed.push_back({std::string(detokenizer.last_bytes()), offset});
+    offset += Characters(characters);
+  }
+  return std::nullopt;
 }
 
 Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
@@ -214,9 +244,10 @@ Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
 Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) const {
   const auto n_prompt = static_cast<int64_t>(out->generate.prompt.size());
   const int64_t room = max_context_ - n_prompt;
-  const int64_t wanted = request_.max_tokens.value_or(
+  const int64_t asked = request_.max_tokens.value_or(
       is_chat_ ? std::max<int64_t>(1, room)
                : std::min(kDefaultCompletionTokens, std::max<int64_t>(1, room)));
+  const int64_t wanted = std::max<int64_t>(1, asked);
   if (wanted > room) {
     // A prompt that fits alone: the number asked for is what must change.
     const bool prompt_fits = n_prompt < max_context_;
@@ -230,9 +261,33 @@ Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) c
                                      ", the tokens that may be generated; got ",
                                      out->generate.sampling.min_tokens, "."));
   }
+  if (request_.tells_prompt_only()) {
+    // The token that every prompt is computed for is drawn, and not told.
+    SamplingParams& sampling = out->generate.sampling;
+    sampling = {.temperature = 0, .vocab_end = sampling.vocab_end};
+    out->generate.stop_tokens.clear();
+    out->generate.want_digests = false;
+  }
   out->generate.max_tokens = static_cast<int32_t>(wanted);
   out->generate.sampling.seed = request_.seed ? static_cast<uint64_t>(*request_.seed) : RandomId();
   return std::nullopt;
+}
+
+// Bounds what the router and the answer keep.
+Problem CheckLogprobsOfPrompts(const ApiRequest& request,
+                               const std::vector<PreparedPrompt>& prompts) {
+  size_t n = 0;
+  for (const PreparedPrompt& prompt : prompts)
+    n += prompt.generate.prompt.size() * static_cast<size_t>(prompt.generate.prompt_logprobs + 1) *
+         ChoicesPerPrompt(request);
+  const FieldLimit& limit = RequestLimits::kPromptLogprobEntries;
+  if (CheckLimit(limit, static_cast<double>(n)).ok()) return std::nullopt;
+  const char* const param = request.prompt_logprobs ? "prompt_logprobs" : "logprobs";
+  return InvalidField(
+      param, absl::StrCat(param, " of these prompts would be ", n, " log-probabilities, of ",
+                          "tokens, choices and most probable tokens together; at most ",
+                          static_cast<int64_t>(limit.max),
+                          " are told. Send shorter or fewer prompts, or a smaller number."));
 }
 
 }  // namespace
@@ -243,13 +298,16 @@ std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiReques
   PromptMaker maker(model, request, model.MaxContext(max_context), now);
   if (auto problem = maker.ReadCommon()) return problem;
   const bool is_chat = request.is_chat();
-  if (request.prompts.empty()) return maker.MakeChat(&out->emplace_back());
+  if (request.prompts.empty()) {
+    if (auto problem = maker.MakeChat(&out->emplace_back())) return problem;
+    return CheckLogprobsOfPrompts(request, *out);
+  }
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     std::string param = is_chat ? "prompt_token_ids" : "prompt";
     if (request.prompts.size() > 1) absl::StrAppend(&param, "[", i, "]");
     if (auto problem = maker.Make(request.prompts[i], param, &out->emplace_back())) return problem;
   }
-  return std::nullopt;
+  return CheckLogprobsOfPrompts(request, *out);
 }
 
 std::optional<ApiError> CheckModelName(const ServedModel& model, const std::string& name) {

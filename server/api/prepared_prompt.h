@@ -17,10 +17,17 @@
 
 namespace baton {
 
+// A token of a prompt that the answer repeats.
+struct EchoedToken {
+  std::string bytes{};  // added to the text by the token
+  int64_t offset = 0;   // characters of the text before it
+};
+
 struct PreparedPrompt {
-  GenerateRequest generate{};     // choice 0's; the others differ in the seed
-  std::string echo{};             // the prompt's text, if the answer begins with it
-  bool inside_reasoning = false;  // a chat's prompt has opened reasoning
+  GenerateRequest generate{};         // choice 0's; the others differ in the seed
+  std::string echo{};                 // the prompt's text, if the answer begins with it
+  std::vector<EchoedToken> echoed{};  // the prompt's tokens, if the answer tells their logprobs
+  bool inside_reasoning = false;      // a chat's prompt has opened reasoning
 };
 
 // Fills *out in the order of the request's prompts (chat has one). max_context: the cluster's, 0:

@@ -99,6 +99,34 @@ void CheckChoices(const HttpClient& client) {
   CHECK(together[1] != together[2]);
 }
 
+// Returns what is told of prompts, and of nothing else: as vLLM has it, and by echo.
+std::vector<std::string> Scores(const HttpClient& client) {
+  std::vector<std::string> scores;
+  for (int i = 0; i < kRequests; i += 5) {
+    boost::json::object body = boost::json::parse(RequestBody(i)).as_object();
+    body["max_tokens"] = 0;
+    body["echo"] = true;
+    body["logprobs"] = 2;
+    body["prompt_logprobs"] = 1;
+    const auto response = client.Post("/v1/completions", boost::json::serialize(body));
+    INFO((response.ok() ? response->body : std::string(response.status().message())));
+    REQUIRE(response.ok());
+    REQUIRE(response->status == 200);
+    const boost::json::value answer = boost::json::parse(response->body);
+    const auto n_prompt =
+        static_cast<size_t>(answer.at("usage").at("prompt_tokens").to_number<int64_t>());
+    CHECK(answer.at("usage").at("completion_tokens") == 0);
+    CHECK(answer.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
+    const boost::json::value& choice = answer.at("choices").at(0);
+    CHECK(choice.at("text") == body.at("prompt"));
+    for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+      CHECK(choice.at("logprobs").at(list).as_array().size() == n_prompt);
+    CHECK(choice.at("prompt_logprobs").as_array().size() == n_prompt);
+    scores.push_back(boost::json::serialize(choice));
+  }
+  return scores;
+}
+
 TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   auto disaggregated = ServedBaton::Start({"--demo"});
   INFO((disaggregated.ok() ? std::string() : std::string(disaggregated.status().message())));
@@ -111,6 +139,7 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   }
   CHECK(AllAtOnce((*disaggregated)->client()) == alone);
   CheckChoices((*disaggregated)->client());
+  const std::vector<std::string> scores = Scores((*disaggregated)->client());
   const absl::StatusOr<int> status = (*disaggregated)->Terminate();
   REQUIRE(status.ok());
   CHECK(*status == 0);
@@ -118,6 +147,7 @@ TEST_CASE("disaggregated = colocated, alone = in a crowd, byte for byte") {
   auto colocated = ServedBaton::Start({"--demo", "--colocated"});
   REQUIRE(colocated.ok());
   CHECK(AllAtOnce((*colocated)->client()) == alone);
+  CHECK(Scores((*colocated)->client()) == scores);
 }
 
 // Counts the requests in the log of a server whose ranks computed several slices each.

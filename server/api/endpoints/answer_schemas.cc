@@ -51,6 +51,11 @@ constexpr NamedSchema kSchemas[] = {
      R"("token":{"type":"string"},"logprob":{"type":"number"},"bytes":{"anyOf":[{"type":"array",)"
      R"("items":{"type":"integer","minimum":0,"maximum":255}},{"type":"null"}]},)"
      R"("top_logprobs":{"type":"array","items":{"$ref":"#/components/schemas/TokenLogprob"}}}})"},
+    {"PromptLogprobs",
+     R"({"type":"array","items":{"anyOf":[{"type":"null"},{"type":"object","propertyNames":{)"
+     R"("pattern":"^[0-9]+$"},"additionalProperties":{"type":"object","required":["logprob",)"
+     R"("rank","decoded_token"],"properties":{"logprob":{"type":"number"},"rank":{)"
+     R"("type":"integer","minimum":1},"decoded_token":{"type":["string","null"]}}}}]}})"},
     {"ChatLogprobs",
      R"({"anyOf":[{"type":"null"},{"type":"object","required":["content"],"properties":{)"
      R"("content":{"type":"array","items":{"$ref":"#/components/schemas/TokenLogprob"}},)"
@@ -74,7 +79,8 @@ constexpr NamedSchema kSchemas[] = {
      R"("stop_reason":{"$ref":"#/components/schemas/StopReason"},)"
      R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("baton_digests":{"type":"array","items":{"type":"string"}},)"
-     R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"}}}},)"
+     R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"}}}},)"
      R"("usage":{"$ref":"#/components/schemas/UsageOrNull"},"timings":{"type":"object"}}})"},
     {"ChatCompletion",
      R"({"type":"object","required":["id","object","created","model","choices","usage"],)"
@@ -94,6 +100,7 @@ constexpr NamedSchema kSchemas[] = {
      R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("baton_digests":{"type":"array","items":{"type":"string"}}}}},)"
      R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"},)"
      R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"type":"object"},)"
      R"("metadata":{"type":"object"}}})"},
     {"ChatCompletionChunk",
@@ -112,6 +119,7 @@ constexpr NamedSchema kSchemas[] = {
      R"("token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
      R"("baton_digests":{"type":"array","items":{"type":"string"}}}}},)"
      R"("prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},)"
+     R"("prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"},)"
      R"("usage":{"$ref":"#/components/schemas/UsageOrNull"},"timings":{"type":"object"}}})"},
     {"AnthropicBlock",
      R"({"type":"object","required":["type"],"properties":{"type":{"enum":["text","thinking",)"

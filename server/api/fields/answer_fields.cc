@@ -51,6 +51,17 @@ FieldProblem ParseNProbs(const std::string& path, const json::value& value, cons
   return std::nullopt;
 }
 
+// false means none, too.
+FieldProblem ParsePromptLogprobs(const std::string& path, const json::value& value,
+                                 const RequestSettings&, ApiRequest* request) {
+  if (value.is_bool() && !value.get_bool()) return std::nullopt;
+  int64_t n = 0;
+  if (auto problem = ReadInt(path, value, 0, static_cast<int64_t>(Limits::kPromptLogprobs.max), &n))
+    return problem;
+  request->prompt_logprobs = n;
+  return std::nullopt;
+}
+
 // Kept in the order of the request, each once.
 FieldProblem ParseLogprobTokens(const std::string& path, const json::value& value,
                                 const RequestSettings&, ApiRequest* request) {
@@ -149,7 +160,7 @@ std::span<const Field> AnswerFields() {
                static_cast<int64_t>(Limits::kStreamInterval.max)},
        "1", "Tokens per event"},
       {"echo", kAtCompletions, BoolRule{&ApiRequest::echo}, "false",
-       "The text of the prompt stands before the answer; refused together with logprobs"},
+       "The text of the prompt stands before the answer, with logprobs each of its tokens too"},
       {"echo", kAtChat, RefusedRule{"it belongs to /v1/completions", {"false"}}, "", ""},
       {"n_probs", kAtGeneration, OwnRule{ParseNProbs, kCountSchema, "[0,20]", R"([-1,21,"a"])"},
        "0", "logprobs as llama.cpp spells it; 0: none"},
@@ -167,8 +178,12 @@ std::span<const Field> AnswerFields() {
        "Tokens whose log-probabilities are told at each position"},
       {"return_tokens_as_token_ids", kAtGeneration, BoolRule{&ApiRequest::tokens_as_ids}, "false",
        "Tokens of logprobs are written as token_id:N"},
-      {"prompt_logprobs", kAtOpenAi,
-       RefusedRule{"log-probabilities are told of generated tokens only", {"false"}}, "", ""},
+      {"prompt_logprobs", kAtGeneration,
+       OwnRule{ParsePromptLogprobs, kCountOrFalseSchema, "[false,0,20]", R"([true,-1,21,"a"])"}, "",
+       "The answer has prompt_logprobs: of each token of the prompt the log-probability and rank, "
+       "and those of so many most probable ones. The first entry is null"},
+      {"prompt_logprobs", kAtResponses,
+       RefusedRule{"it belongs to /v1/completions and /v1/chat/completions", {"false"}}, "", ""},
       {"return_token_ids", kAtGeneration, BoolRule{&ApiRequest::return_token_ids}, "false",
        "The answer has prompt_token_ids and token_ids"},
       {"skip_special_tokens", kAtOpenAi, BoolRule{&ApiRequest::skip_special_tokens}, "true",

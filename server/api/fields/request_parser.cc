@@ -62,6 +62,15 @@ std::string MaxTokensPath(const json::object& fields, const ApiRequest& request)
   return "max_tokens";
 }
 
+// 0 tokens are an answer where it tells of the prompt.
+FieldProblem CheckPromptOnly(const ApiRequest& request) {
+  if (!request.tells_prompt_only() || request.echo || request.prompt_logprobs) return std::nullopt;
+  const std::string& name = request.max_tokens_path;
+  return InvalidField(name, absl::StrCat(name,
+                                         " must be 1 or more; got 0, which is for requests with "
+                                         "echo or prompt_logprobs."));
+}
+
 FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
   request->max_tokens_path = MaxTokensPath(fields, *request);
   if (request->best_of && *request->best_of < request->n) {
@@ -79,12 +88,13 @@ FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
                                      *request->max_tokens, "); got ", *request->min_tokens, "."));
   }
   if (!request->logprob_token_ids.empty() && !request->top_logprobs) request->top_logprobs = 0;
-  if (request->echo && request->top_logprobs) {
+  if (request->echo && !request->logprob_token_ids.empty()) {
     return Unsupported("echo",
-                       "echo together with logprobs is not supported by this server: "
-                       "log-probabilities are told of generated tokens only; leave out one of "
-                       "them.");
+                       "echo together with logprob_token_ids is not supported by this server: of "
+                       "the prompt's tokens the most probable ones are told alone; leave out one "
+                       "of them.");
   }
+  if (auto problem = CheckPromptOnly(*request)) return problem;
   if (request->continue_final_message) {
     if (IsGiven(fields, "add_generation_prompt") && request->add_generation_prompt) {
       return InvalidField("continue_final_message",

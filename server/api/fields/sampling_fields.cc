@@ -22,6 +22,15 @@ FieldProblem ParseN(const std::string& path, const json::value& value,
                  &request->n);
 }
 
+// 0 passes where the answer tells of the prompt (CheckTogether).
+FieldProblem ParseMaxTokens(const std::string& path, const json::value& value,
+                            const RequestSettings&, ApiRequest* request) {
+  int64_t n = 0;
+  if (auto problem = ReadInt(path, value, 0, kMaxInt, &n)) return problem;
+  request->max_tokens = n;
+  return std::nullopt;
+}
+
 // 0 stands for absent.
 FieldProblem ParseBestOf(const std::string& path, const json::value& value,
                          const RequestSettings& settings, ApiRequest* request) {
@@ -106,6 +115,9 @@ FieldProblem ParseStopTokenIds(const std::string& path, const json::value& value
 }
 
 constexpr char kCountSchema[] = R"({"type":"integer","minimum":1,"maximum":128})";
+constexpr char kMaxTokensSchema[] = R"({"type":"integer","minimum":0,"maximum":2147483647})";
+constexpr char kMaxTokensGood[] = "[1,2147483647]";
+constexpr char kMaxTokensBad[] = R"([-1,0,2147483648,"1",true,0.5])";
 constexpr char kBestOfSchema[] = R"({"type":"integer","minimum":0,"maximum":128})";
 constexpr char kBiasSchema[] =
     R"({"type":"object","maxProperties":1024,"propertyNames":{"pattern":"^[0-9]+$"},)"
@@ -130,13 +142,19 @@ IntRule Within(std::optional<int64_t> ApiRequest::*field, const FieldLimit& limi
 
 std::span<const Field> SamplingFields() {
   static const std::vector<Field> kRows = {
-      {"max_tokens", kAtGeneration, IntRule{&ApiRequest::max_tokens, 1, kMaxInt},
-       "16 for prompts, the rest of the context for messages", "Tokens to generate at most"},
-      {"n_predict", kAtGeneration, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}, "",
+      {"max_tokens", kAtGeneration,
+       OwnRule{ParseMaxTokens, kMaxTokensSchema, kMaxTokensGood, kMaxTokensBad},
+       "16 for prompts, the rest of the context for messages",
+       "Tokens to generate at most; 0, only with echo or prompt_logprobs: the answer tells of the "
+       "prompt alone"},
+      {"n_predict", kAtGeneration,
+       OwnRule{ParseMaxTokens, kMaxTokensSchema, kMaxTokensGood, kMaxTokensBad}, "",
        "max_tokens as llama.cpp spells it"},
-      {"max_new_tokens", kAtGeneration, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}, "",
+      {"max_new_tokens", kAtGeneration,
+       OwnRule{ParseMaxTokens, kMaxTokensSchema, kMaxTokensGood, kMaxTokensBad}, "",
        "max_tokens as Hugging Face spells it"},
-      {"max_completion_tokens", kAtGeneration, IntRule{&ApiRequest::max_tokens, 1, kMaxInt}, "",
+      {"max_completion_tokens", kAtGeneration,
+       OwnRule{ParseMaxTokens, kMaxTokensSchema, kMaxTokensGood, kMaxTokensBad}, "",
        "max_tokens by its newer name; wins over the others"},
       {"min_tokens", kAtOpenAi, Within(&ApiRequest::min_tokens, Limits::kMinTokens), "0",
        "Tokens generated before the first stop token may be drawn; at most max_tokens"},
