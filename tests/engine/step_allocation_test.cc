@@ -53,6 +53,7 @@ void BuildStep(StepBuilder& step, int n_sequences, int prompt_tokens, int positi
     const int n = i == 0 ? prompt_tokens : 1;
     const int row = step.AddPiece(std::span(tokens).first(n), i == 0 ? 0 : position,
                                   std::span(pages).subspan(i * pages_each, pages_each));
+    if (i == 0) step.WantScores(row, row + n - 1);
     step.WantLogits(row + n - 1);
   }
 }
@@ -105,6 +106,8 @@ TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
       backend->Begin(step.batch());
       backend->RunLayers(0, 2);
       backend->RunLayers(2, backend->model().n_layers);
+      const int n_scored = std::min(prompt_tokens - 1, Backend::kScoredAtOnce);
+      if (n_scored > 0) backend->ScoredLogits(prompt_tokens - 1 - n_scored, prompt_tokens - 1);
     };
     const auto run_all = [&] {
       for (int i = 0; i < 4; ++i) {

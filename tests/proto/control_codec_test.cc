@@ -14,11 +14,8 @@ namespace {
 using Catch::Contains;
 
 std::vector<RouterMessage> EveryMessage() {
-  PrefillRequest prefill{.request_id = 0xF000000000000001,
-                         .epoch = 3,
-                         .want_digests = true,
-                         .prompt_logprobs = 0,
-                         .cache_salt = ~1ull};
+  PrefillRequest prefill{
+      .request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
   prefill.ticket = {.id = {.high = 5, .low = ~0ull},
                     .epoch = 3,
                     .request_id = prefill.request_id,
@@ -39,7 +36,6 @@ std::vector<RouterMessage> EveryMessage() {
   head.ticket.first_page = 2;
   head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of the head before it
   head.is_head = true;
-  head.prompt_logprobs = -1;
   head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
   head.push.ticket.part_of = {.high = 1, .low = ~0ull};
   head.pages_at_once = true;
@@ -120,7 +116,6 @@ void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.tokens == b.tokens);
   CHECK(a.sampling == b.sampling);
   CHECK(a.want_digests == b.want_digests);
-  CHECK(a.prompt_logprobs == b.prompt_logprobs);
   CHECK(a.cache_salt == b.cache_salt);
   CHECK(a.max_total_tokens == b.max_total_tokens);
   CHECK(a.inflow == b.inflow);

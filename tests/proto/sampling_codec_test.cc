@@ -43,6 +43,7 @@ PrefillRequest Prefill() {
   prefill.n_generated = 2;
   prefill.sampling = EveryParameter();
   prefill.stop_tokens = {4, 0};
+  prefill.prompt_logprobs = 0;
   return prefill;
 }
 
@@ -95,6 +96,7 @@ TEST_CASE("the parameters survive the wire field by field, with the tokens they 
   CHECK(prefill.sampling == EveryParameter());
   CHECK(prefill.n_generated == 2);
   CHECK(prefill.stop_tokens == Prefill().stop_tokens);
+  CHECK(prefill.prompt_logprobs == 0);
   const auto& decode = std::get<DecodeRequest>(out->messages[1]);
   CHECK(decode.sampling == EveryParameter());
   CHECK(decode.n_generated == 2);

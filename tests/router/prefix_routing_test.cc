@@ -24,12 +24,16 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
     REQUIRE(Report(id, {announce}).ok());
   }
   // Runs a prompt of consecutive tokens to its only token. Returns its ranks, the tail last.
-  std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100) {
+  std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100,
+                               bool is_scored = false) {
     sent.clear();
     GenerateRequest submitted;
     for (int32_t i = 0; i < n_prompt; ++i) submitted.prompt.push_back(from + i);
     submitted.max_tokens = 1;
+    submitted.prompt_logprobs = is_scored ? 0 : -1;
     const RequestId id = Submit(std::move(submitted));
+    PromptLogprobs told{.request_id = id, .epoch = 1, .position = 1};
+    told.tokens.resize(is_scored ? n_prompt - 1 : 0, {.rank = 1});
     std::vector<Incarnation> ranks;
     for (const auto& [worker, request] : Sent<PrefillRequest>()) {
       ranks.insert(ranks.begin(), worker);
@@ -37,6 +41,7 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
         REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
         continue;
       }
+      if (is_scored) REQUIRE(Report(worker, {told}).ok());
       const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = reused_tokens};
       REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
     }
@@ -51,6 +56,14 @@ TEST_CASE("a prompt goes to the worker that has computed its beginning") {
   REQUIRE(first.size() == 1);
   for (const int32_t n_prompt : {600, 700, 500, 1000})
     CHECK(r.Run(n_prompt, n_prompt - 20) == first);  // otherwise workers would alternate
+}
+
+TEST_CASE("a prompt that is scored reuses nothing, which is no sign that nothing is cached") {
+  PrefixRoutingFixture r;
+  const std::vector<Incarnation> first = r.Run(500);
+  for (int i = 0; i < 3; ++i) r.Run(500, 0, 100, true);
+  CHECK(r.router.View().prefill_workers == 2);  // none was cut off
+  for (const int32_t n_prompt : {600, 700}) CHECK(r.Run(n_prompt, n_prompt - 20) == first);
 }
 
 TEST_CASE("not if the other one is sooner: what is cached is a part of the prediction") {

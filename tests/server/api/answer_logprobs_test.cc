@@ -214,8 +214,10 @@ TEST_CASE("offsets count characters, from the beginning of the prompt's text") {
   const json::value choice = json::parse(asked.End(EndReason::kLength)).at("choices").at(0);
   CHECK(choice.at("text") == "é東a");
   const json::array& offsets = choice.at("logprobs").at("text_offset").as_array();
-  REQUIRE(offsets.size() == ids.size());
-  CHECK(offsets.front() == 1);
+  const size_t n_prompt = asked.prompts.front().generate.prompt.size();
+  REQUIRE(offsets.size() == n_prompt + ids.size());
+  CHECK(offsets.front() == 0);
+  CHECK(offsets[n_prompt] == 1);
   CHECK(offsets.back() == 2);
 }
 
