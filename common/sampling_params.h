@@ -65,7 +65,7 @@ struct TokenLogprob {
   bool operator==(const TokenLogprob&) const = default;
 };
 
-// Of a token of the prompt, under the logits of the position before it.
+// Log-probability and rank of a prompt token, under the logits of the position before it.
 struct PromptLogprob {
   float logprob = 0;
   int32_t rank = 0;  // its place by descending logit, equal ones by ascending id; 1: top

@@ -20,6 +20,13 @@ constexpr absl::Duration kMinLook = absl::Milliseconds(100);
 // Factor by which a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
+// Error: a worker tells of an attempt after the running one.
+absl::Status CheckEpoch(Epoch running, const char* what, Epoch told) {
+  if (told <= running) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s of attempt %d of a request that was dispatched %d times", what, told, running));
+}
+
 FailoverCause CauseOf(const PartEnded& ended) {
   if (ended.reason != EndReason::kFailed) return FailoverCause::kPartFailed;
   switch (ended.fault) {
@@ -104,7 +111,7 @@ const std::vector<uint64_t>& Journey::Pages(int32_t page_tokens) {
 }
 
 AttemptSpec Journey::Shape() const {
-  const size_t done = n_done();
+  const size_t done = dispatched() ? produced_before_ : produced_.size();
   return {.n_prompt = static_cast<int32_t>(request_.prompt.size() + done),
           .max_tokens = request_.max_tokens - static_cast<int32_t>(done),
           .covered = preemptions >= kMaxPreemptions,
@@ -115,7 +122,7 @@ AttemptSpec Journey::Shape() const {
 }
 
 void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now) {
-  BATON_CHECK(!complete_);
+  BATON_CHECK(!end_reason_);
   state_ = JourneyState::kPrefilling;
   ++epoch_;
   plan_ = plan;
@@ -188,7 +195,7 @@ PrefillRequest Journey::MakePrefillRequest(const Ticket& ticket, const TransferP
       .sampling = request_.sampling,
       .stop_tokens = request_.stop_tokens,
       .want_digests = request_.want_digests,
-      .prompt_logprobs = is_scored() ? request_.prompt_logprobs : -1,
+      .prompt_logprobs = request_.prompt_logprobs,
       .cache_salt = request_.cache_salt,
       .max_total_tokens = static_cast<int32_t>(request_.prompt.size()) + request_.max_tokens,
       .inflow = inflow};
@@ -236,16 +243,10 @@ std::vector<Incarnation> Journey::OpenWorkers() const {
   return workers;
 }
 
-absl::Status Journey::CheckEpoch(const char* what, Epoch epoch) const {
-  if (epoch <= epoch_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s of attempt %d of a request that was dispatched %d times", what, epoch, epoch_));
-}
-
 absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Time now,
                               std::vector<RouterEffect>* effects) {
-  RETURN_IF_ERROR(CheckEpoch("a token", token.epoch));
-  if (token.epoch < epoch_ || !dispatched() || complete_) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckEpoch(epoch_, "a token", token.epoch));
+  if (token.epoch < epoch_ || !dispatched() || end_reason_) return absl::OkStatus();
   if (from != plan_.prefill && from != plan_.decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
   const AttemptSpec shape = Shape();
@@ -267,7 +268,7 @@ absl::Status Journey::OnToken(Incarnation from, const TokenOut& token, absl::Tim
   }
   RETURN_IF_ERROR(scored_.CheckWhole());
   Emit(token, now, effects);
-  while (!complete_ && !early_.empty() && early_.begin()->first == next()) {
+  while (!end_reason_ && !early_.empty() && early_.begin()->first == next()) {
     Emit(early_.begin()->second, now, effects);
     early_.erase(early_.begin());
   }
@@ -284,8 +285,10 @@ void Journey::RecordFirstSlice() {
   kept_tokens_ = plan_.SliceEnds(Shape()).front();
 }
 
-void Journey::Looked(absl::Time now) {
+bool Journey::TakeLook(absl::Time now) {
+  if (now < look_at_) return false;
   look_at_ = now + std::max(kMinLook, (now - dispatched_at_) / kLooksPerLife);
+  return true;
 }
 
 double Journey::Lateness(absl::Time now) const {
@@ -320,20 +323,19 @@ void Journey::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffe
                                .digest = token.digest,
                                .logprobs = token.logprobs,
                                .prompt_logprobs = scored_.Take()});
+  request_.prompt_logprobs = -1;  // told: later attempts compute without
   produced_.push_back(token.token);
   const std::vector<int32_t>& stops = request_.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
-    complete_ = true;
     end_reason_ = EndReason::kStopToken;
   } else if (tokens_left() == 0) {
-    complete_ = true;
     end_reason_ = EndReason::kLength;
   }
 }
 
 absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& computed,
                                        absl::Time now) {
-  RETURN_IF_ERROR(CheckEpoch("the prompt", computed.epoch));
+  RETURN_IF_ERROR(CheckEpoch(epoch_, "the prompt", computed.epoch));
   if (computed.epoch < epoch_ || !dispatched() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
@@ -350,7 +352,7 @@ absl::Status Journey::OnPromptComputed(Incarnation from, const PromptComputed& c
 
 absl::Status Journey::OnPromptLogprobs(Incarnation from, const PromptLogprobs& told,
                                        absl::Time now) {
-  RETURN_IF_ERROR(CheckEpoch("log-probabilities", told.epoch));
+  RETURN_IF_ERROR(CheckEpoch(epoch_, "log-probabilities", told.epoch));
   if (told.epoch < epoch_ || !dispatched() || !prefill_open_) return absl::OkStatus();
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
@@ -360,7 +362,7 @@ absl::Status Journey::OnPromptLogprobs(Incarnation from, const PromptLogprobs& t
 }
 
 absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
-  RETURN_IF_ERROR(CheckEpoch("the end", ended.epoch));
+  RETURN_IF_ERROR(CheckEpoch(epoch_, "the end", ended.epoch));
   if (ended.epoch < epoch_ || state_ == JourneyState::kWaiting) return absl::OkStatus();
   const bool of_head = ended.was_prefill && plan_.IsHead(from);
   if (!of_head && from != (ended.was_prefill ? plan_.prefill : plan_.decode))
@@ -403,7 +405,7 @@ absl::Status Journey::OnPartEnded(Incarnation from, const PartEnded& ended, absl
 
 // Tokens of the decode worker may have come before the first one, which is the prefill worker's.
 const Journey::Verdict* Journey::Hopeless() const {
-  if (!verdict_ || complete_) return nullptr;
+  if (!verdict_ || end_reason_) return nullptr;
   const bool may_miss_tokens = verdict_->fault == PartFault::kGrammar && !verdict_->of_prefill;
   const bool misses_tokens = may_miss_tokens && !(first_of_attempt_emitted() && early_.empty());
   return misses_tokens ? nullptr : &*verdict_;
@@ -465,7 +467,7 @@ void Journey::OnWorkerLost(Incarnation worker, const std::string& name) {
 }
 
 Journey::Failure Journey::Broken() const {
-  if (!dispatched() || complete_) return {};
+  if (!dispatched() || end_reason_) return {};
   if (!failure_.message.empty()) return failure_;
   if (!first_of_attempt_emitted() && !prefill_open_)
     return {.message = absl::StrFormat("prefill worker %s ended without a first token",

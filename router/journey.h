@@ -77,9 +77,9 @@ class Journey {
   static constexpr int kMaxPreemptions = 3;
   // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
-  // True if the running attempt, or the next one, tells the log-probabilities of the prompt: all do
-  // until the first token.
-  bool is_scored() const { return request_.prompt_logprobs >= 0 && n_done() == 0; }
+  // True if the log-probabilities of the prompt are still to be told, which is with the first
+  // token.
+  bool is_scored() const { return request_.prompt_logprobs >= 0; }
   // The spec of the running attempt, or of the next one.
   AttemptSpec Shape() const;
 
@@ -114,9 +114,8 @@ class Journey {
   std::optional<FirstTokenOutcome> TakeOutcome();
   void OnWorkerLost(Incarnation worker, const std::string& name);
 
-  // True once the last token has been emitted; end_reason says why it is the last.
-  bool complete() const { return complete_; }
-  EndReason end_reason() const { return end_reason_; }
+  // Why the last token is the last one, once it has been emitted.
+  std::optional<EndReason> end_reason() const { return end_reason_; }
   struct Verdict {
     Incarnation worker = 0;
     PartFault fault = PartFault::kUnreadable;
@@ -133,10 +132,9 @@ class Journey {
   Incarnation Culprit() const;
   // True if handoffs of a relay broke and one more report may tell which worker is at fault.
   bool MayHearMore(absl::Time now) const;
-  // True if a relay without a token is late, so that its links must be examined. Looked sets the
-  // next time.
-  bool MustLook(absl::Time now) const { return look_at_ <= now; }
-  void Looked(absl::Time now);
+  // True if a relay without a token is late, so that its links must be examined; sets the next
+  // time.
+  bool TakeLook(absl::Time now);
   // Time taken so far / time predicted, of the running relay; at least 1.
   double Lateness(absl::Time now) const;
   // Records that the first rank may hold the KV of its slice, so that the next attempt is planned
@@ -173,14 +171,10 @@ class Journey {
   absl::Time alarm;                         // the journey's time in the Router's list of alarms
 
  private:
-  // Error: no such attempt was dispatched.
-  absl::Status CheckEpoch(const char* what, Epoch epoch) const;
   void RecordComputed();
   void RecordBroken(Incarnation from, PartFault fault);
   void RecordFirstToken(absl::Time now);
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);
-  // Tokens emitted before the running attempt, or before the next one.
-  size_t n_done() const { return dispatched() ? produced_before_ : produced_.size(); }
   bool first_of_attempt_emitted() const { return produced_.size() > produced_before_; }
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
   // until the tail, which has all their KV by then, has computed a token.
@@ -188,13 +182,13 @@ class Journey {
 
   const RequestId id_;
   const uint64_t sequence_;
-  GenerateRequest request_;  // the prompt is dropped when the request ends
+  // The prompt is dropped when the request ends, and what was told of it is not asked for again.
+  GenerateRequest request_;
   const RouterOptions& options_;
   MachineState<JourneyState> state_;
   const absl::Time submitted_, deadline_;
   std::vector<int32_t> produced_;  // emitted, stop token included
-  bool complete_ = false;
-  EndReason end_reason_ = EndReason::kLength;
+  std::optional<EndReason> end_reason_;
   absl::Time waiting_since_, ended_;
   std::optional<std::vector<uint64_t>> pages_;
   Incarnation kept_at_ = 0;  // the worker that computed the prompt last, and how much of it

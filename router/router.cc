@@ -110,7 +110,7 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
     for (const Plan::Head& head : plan.heads) cluster.OnPrefillComputed(head.worker, journey->id());
   }
   if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
-  if (journey->complete() || journey->Hopeless() != nullptr) unsettled.push_back(journey->id());
+  if (journey->end_reason() || journey->Hopeless() != nullptr) unsettled.push_back(journey->id());
   return absl::OkStatus();
 }
 
@@ -222,8 +222,8 @@ void Router::State::Settle(absl::Time now) {
   for (const RequestId id : std::exchange(unsettled, {})) {
     Journey* const journey = Find(id);
     if (journey == nullptr || !journey->lives()) continue;
-    if (journey->complete()) {
-      End(*journey, journey->end_reason(), absl::OkStatus(), now);
+    if (journey->end_reason()) {
+      End(*journey, *journey->end_reason(), absl::OkStatus(), now);
     } else if (const Journey::Verdict* const verdict = journey->Hopeless(); verdict != nullptr) {
       EndHopeless(*journey, *verdict, now);
     } else if (journey->preempted()) {
@@ -314,7 +314,7 @@ void Router::State::OnAlarm(Journey& journey, absl::Time now) {
         absl::UnavailableError("its workers were lost and none came back"), now);
   } else if (const Journey::Failure failure = journey.Broken(); !failure.message.empty()) {
     Retry(journey, failure, now);
-  } else if (journey.MustLook(now)) {
+  } else if (journey.TakeLook(now)) {
     LookAtRelay(journey, now);
   } else {
     for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);

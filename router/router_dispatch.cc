@@ -16,7 +16,30 @@ namespace {
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
 constexpr int kMaxMoves = 4;
 
+// A handoff broke: first the receiver is taken to be at fault, the next time the sender too. Of a
+// relay that has not brought a token it may have been any handoff: the heads' parts are those that
+// the next attempt can do without.
+void BlameHandoff(Journey& journey) {
+  const Plan& plan = journey.plan();
+  const std::vector<Incarnation> heads = plan.HeadWorkers();
+  if (!heads.empty() && !journey.attempt_spoke()) {
+    for (const Incarnation head : heads) Blame(journey, head);
+    return;
+  }
+  Blame(journey, plan.decode);
+  std::vector<Incarnation>& in_vain = journey.failed_senders;
+  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
+    Blame(journey, plan.prefill);
+  else
+    in_vain.push_back(plan.prefill);
+}
+
 }  // namespace
+
+void Blame(Journey& journey, Incarnation worker) {
+  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
+    journey.avoid.push_back(worker);
+}
 
 void Router::State::TryDispatch(Journey& journey, absl::Time now) {
   if (journey.is_scored())
@@ -136,29 +159,6 @@ void Router::State::Recall(Journey& journey, absl::Time now, const std::optional
   SetAlarm(journey);
 }
 
-void Router::State::Blame(Journey& journey, Incarnation worker) {
-  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
-    journey.avoid.push_back(worker);
-}
-
-// A handoff broke: first the receiver is taken to be at fault, the next time the sender too. Of a
-// relay that has not brought a token it may have been any handoff: the heads' parts are those that
-// the next attempt can do without.
-void Router::State::BlameHandoff(Journey& journey) {
-  const Plan& plan = journey.plan();
-  const std::vector<Incarnation> heads = plan.HeadWorkers();
-  if (!heads.empty() && !journey.attempt_spoke()) {
-    for (const Incarnation head : heads) Blame(journey, head);
-    return;
-  }
-  Blame(journey, plan.decode);
-  std::vector<Incarnation>& in_vain = journey.failed_senders;
-  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
-    Blame(journey, plan.prefill);
-  else
-    in_vain.push_back(plan.prefill);
-}
-
 // OK while it may be tried again.
 absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
   switch (failure.cause) {
@@ -258,7 +258,6 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
 // It is late. Where a link has become so slow that one worker alone would be sooner, from what the
 // first rank has, that is what follows; once, for no relay comes after it.
 void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
-  journey.Looked(now);
   const Plan& plan = journey.plan();
   AttemptSpec shape = journey.Shape();
   shape.may_relay = false;

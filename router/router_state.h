@@ -19,6 +19,9 @@
 
 namespace baton {
 
+// Lets the next attempt ask this worker last.
+void Blame(Journey& journey, Incarnation worker);
+
 struct Router::State {
   State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
       : options(router_options),
@@ -63,8 +66,6 @@ struct Router::State {
   void Reassign(Journey& journey, absl::Duration expected_wait, absl::Time now);
   void DispatchWaiting(absl::Time now);
   absl::Status WhyExhausted(Journey& journey, const Journey::Failure& failure) const;
-  static void Blame(Journey& journey, Incarnation worker);  // the next attempt asks it last
-  static void BlameHandoff(Journey& journey);
 
   void Settle(absl::Time now);
   void End(Journey& journey, EndReason reason, const absl::Status& status, absl::Time now);

@@ -20,6 +20,8 @@ namespace {
 // Number of attended keys of a row that needs no more.
 constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKeys;
 
+constexpr int32_t kFirstRow[] = {0};
+
 class CpuBackend : public Backend, public RivalSlices {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels)
@@ -94,7 +96,8 @@ class CpuBackend : public Backend, public RivalSlices {
 
   std::span<const float> logits(int i) const override {
     BATON_CHECK(i >= 0 && i < step_.batch.n_logits() && next_layer_ == desc().n_layers);
-    return LogitsAt(step_.logits + static_cast<int64_t>(i) * desc().vocab);
+    const auto width = static_cast<size_t>(desc().vocab);
+    return {step_.logits + static_cast<size_t>(i) * width, width};
   }
 
   // Behind those of the rows with logits: there is room for all rows of a step.
@@ -102,7 +105,7 @@ class CpuBackend : public Backend, public RivalSlices {
     step_.batch.CheckScored(from, to, kScoredAtOnce);
     BATON_CHECK(next_layer_ == desc().n_layers);
     float* const out = step_.logits + int64_t{step_.batch.n_logits()} * desc().vocab;
-    LmHeadOf(std::span(scored_at_).subspan(from, to - from), out);
+    pass_.LmHead(std::span(scored_at_).subspan(from, to - from), step_.rows.x, out);
     return {out, static_cast<size_t>(to - from) * desc().vocab};
   }
 
@@ -138,12 +141,12 @@ class CpuBackend : public Backend, public RivalSlices {
     FinishKeys(layer, from, to);
     const Activations& x = slice_.rows.From(from).x;
     pass_.Finish(layer, to - from, x);
-    if (layer + 1 == desc().n_layers) pass_.LmHead(1, x, slice_.logits);
+    if (layer + 1 == desc().n_layers) pass_.LmHead(kFirstRow, x, slice_.logits);
   }
 
   std::span<const float> slice_logits() const override {
     BATON_CHECK(progress_.has_logits());
-    return LogitsAt(slice_.logits);
+    return {slice_.logits, static_cast<size_t>(desc().vocab)};
   }
 
   // ---- rivals ----
@@ -186,9 +189,6 @@ class CpuBackend : public Backend, public RivalSlices {
   };
 
   const ModelDesc& desc() const { return model_.desc; }
-  std::span<const float> LogitsAt(const float* logits) const {
-    return {logits, static_cast<size_t>(desc().vocab)};
-  }
 
   // In the last layer only a row with logits is needed: returns false if rows [*from, to) do not
   // contain it, else sets *from to that row.
@@ -259,18 +259,7 @@ class CpuBackend : public Backend, public RivalSlices {
     if (chosen_.n() == 0) return;
     pass_.Attend(layer, chosen_.batch(), step_.rows);
     pass_.Finish(layer, chosen_.n(), x);
-    LmHeadOf(logits_at_, step_.logits);
-  }
-
-  // The LM head of these rows of x, ascending: of each run of adjacent ones at once.
-  void LmHeadOf(std::span<const int32_t> rows, float* logits) {
-    for (size_t i = 0, end = 0; i < rows.size(); i = end) {
-      do {
-        ++end;
-      } while (end < rows.size() && rows[end] == rows[end - 1] + 1);
-      pass_.LmHead(static_cast<int>(end - i), step_.rows.From(rows[i]).x,
-                   logits + static_cast<int64_t>(i) * desc().vocab);
-    }
+    pass_.LmHead(logits_at_, x, step_.logits);
   }
 
   const StepLimits limits_;

@@ -173,20 +173,25 @@ void ForwardPass::AddMlp(const CpuLayerWeights& w, int n, const Activations& x,
   Linear(Phase::kDown, n, mlp_, {}, w.down, w.down_bias, end, y);
 }
 
-void ForwardPass::LmHead(int n, const Activations& x, float* logits) {
-  if (n == 0) return;
+void ForwardPass::LmHead(std::span<const int32_t> rows, const Activations& x, float* logits) {
+  if (rows.empty()) return;
   const PhaseScope phase(m_.compute->clock(), Phase::kHead);
   LinearArgs args;
-  args.x = x.data;
   args.x_stride = x.stride;
   args.norm = NormOf(m_.weights.final_norm);
-  args.rows = n;
   args.weights = m_.weights.lm_head;
   args.epilogue = Epilogue::kFp32;
-  args.y_fp32 = logits;
   args.y_stride = desc_.vocab;
-  m_.linear->Run(args, *m_.compute);
-  if (desc_.logit_cap > 0) CapLogits(n * static_cast<int64_t>(desc_.vocab), logits);
+  for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+    do {
+      ++end;
+    } while (end < rows.size() && rows[end] == rows[end - 1] + 1);
+    args.x = x.row(rows[i]);
+    args.rows = static_cast<int>(end - i);
+    args.y_fp32 = logits + static_cast<int64_t>(i) * desc_.vocab;
+    m_.linear->Run(args, *m_.compute);
+  }
+  if (desc_.logit_cap > 0) CapLogits(static_cast<int64_t>(rows.size()) * desc_.vocab, logits);
 }
 
 // ---- pieces of the forward pass ----

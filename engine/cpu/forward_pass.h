@@ -53,8 +53,8 @@ class ForwardPass {
               int first_row = 0);
   // Output projection and MLP of n attended rows, added to x.
   void Finish(int layer, int n, const Activations& x);
-  // logits (n, vocab) of n rows of x.
-  void LmHead(int n, const Activations& x, float* logits);
+  // logits (rows, vocab) of these rows of x, ascending. Adjacent ones are computed together.
+  void LmHead(std::span<const int32_t> rows, const Activations& x, float* logits);
 
  private:
   void ProjectLatent(int layer, const StepRows& step, int first, int n, const RowActivations& a);

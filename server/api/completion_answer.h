@@ -84,7 +84,7 @@ class CompletionAnswer : public Answer {
   std::string Envelope(const Fill& fill) const;
   // Members of a choice after its text.
   void WriteRest(JsonWriter& json, size_t i, bool last);
-  // What was asked for of the prompt, if this is its place: beside the choices, or in one.
+  // Members that tell of the prompt, if they belong here: beside the choices, or in one.
   void WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices);
   void WriteFinish(JsonWriter& json, size_t i, bool last) const;
   void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;

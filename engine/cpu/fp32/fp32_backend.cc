@@ -320,10 +320,6 @@ class Fp32Backend : public Backend, public RivalSlices {
     compute_->For(x_.rows(), [&](int64_t row, int) { fn(static_cast<int>(row)); });
   }
 
-  static float SoftCap(float x, double cap) {
-    return cap == 0 ? x : static_cast<float>(cap) * std::tanh(x / static_cast<float>(cap));
-  }
-
   void Norm(const Matrix& x, const std::string& weight_name, Matrix& out) {
     NormRows(x.data, weight_name, out.data);
   }
@@ -346,25 +342,6 @@ class Fp32Backend : public Backend, public RivalSlices {
       NormRow(out.data() + begin, weight, static_cast<float>(model_.norm_eps), out.data() + begin);
       for (size_t i = 0; bias != nullptr && i < n; ++i) out[begin + i] += bias[i];
     }
-  }
-
-  // Norms as many values as the weight has; out may be x.
-  static void NormRow(const float* x, const std::vector<float>& weight, float eps, float* out) {
-    const size_t n = weight.size();
-    const float mean = Dot(x, x, static_cast<int64_t>(n)) / static_cast<float>(n);
-    const float scale = 1 / std::sqrt(mean + eps);
-    for (size_t i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
-  }
-
-  static void Centre(float* x, size_t n) {
-    double sum = 0;
-    for (size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
-    const float mean = static_cast<float>(sum / static_cast<double>(n));
-    for (size_t i = 0; i < n; ++i) x[i] -= mean;
-  }
-
-  static void Add(const Matrix& y, Matrix& x) {
-    for (size_t i = 0; i < x.data.size(); ++i) x.data[i] += y.data[i];
   }
 
   // Position and page of a chosen row.

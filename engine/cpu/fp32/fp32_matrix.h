@@ -1,7 +1,8 @@
-// Matrix and dot product of the plain fp32 backend. Plain code that may allocate anywhere.
+// Matrix and arithmetic of the plain fp32 backend. Plain code that may allocate anywhere.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,5 +29,12 @@ struct Matrix {
 
 // Sixteen partial sums, then their sum in ascending order: fixed for a given n.
 float Dot(const float* a, const float* b, int64_t n);
+// x += y.
+void Add(const Matrix& y, Matrix& x);
+// Norms as many values as the weight has; out may be x.
+void NormRow(const float* x, const std::vector<float>& weight, float eps, float* out);
+// Subtracts the mean of n values.
+void Centre(float* x, size_t n);
+float SoftCap(float x, double cap);  // cap 0: none
 
 }  // namespace baton
