@@ -209,12 +209,16 @@ TEST_CASE("offsets count characters, from the beginning of the prompt's text") {
     request->echo = true;
     request->top_logprobs = 0;
   });
+  const size_t n_prompt = asked.prompts.front().generate.prompt.size();
   const std::vector<int32_t> ids = Ids("東a");
-  for (const int32_t id : ids) asked.Token(Emit(id, -1));
+  for (const int32_t id : ids) {
+    EmitToken token = Emit(id, -1);
+    if (id == ids.front()) token.prompt_logprobs.resize(n_prompt - 1);
+    asked.Token(token);
+  }
   const json::value choice = json::parse(asked.End(EndReason::kLength)).at("choices").at(0);
   CHECK(choice.at("text") == "é東a");
   const json::array& offsets = choice.at("logprobs").at("text_offset").as_array();
-  const size_t n_prompt = asked.prompts.front().generate.prompt.size();
   REQUIRE(offsets.size() == n_prompt + ids.size());
   CHECK(offsets.front() == 0);
   CHECK(offsets[n_prompt] == 1);

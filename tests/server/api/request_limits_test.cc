@@ -113,6 +113,14 @@ const std::map<const FieldLimit*, Setter>& Setters() {
          r->sampling.logprob_tokens = Ascending(static_cast<size_t>(n), kLastToken);
        }},
       {&Limits::kTokenLogprobs, nullptr},  // of answers
+      {&Limits::kPromptLogprobs,
+       [](GenerateRequest* r, double k) { r->prompt_logprobs = static_cast<int32_t>(k); }},
+      {&Limits::kPromptLogprobEntries,
+       [](GenerateRequest* r, double n) {
+         if (n == 0) return;  // none are asked for
+         r->prompt.assign(static_cast<size_t>(n), kLastToken);
+         r->prompt_logprobs = 0;
+       }},
   };
   return kSetters;
 }
@@ -156,6 +164,7 @@ void CheckPasses(const GenerateRequest& request) {
       CHECK(prefill->tokens == request.prompt);
       CHECK(prefill->sampling == request.sampling);
       CHECK(prefill->stop_tokens == request.stop_tokens);
+      CHECK(prefill->prompt_logprobs == request.prompt_logprobs);
     } else {
       const auto& decode = std::get<DecodeRequest>(decoded->messages[0]);
       CHECK(decode.max_tokens == request.max_tokens);
@@ -272,6 +281,9 @@ TEST_CASE("what is beyond a row never leaves the router") {
   refused(Limits::kVocabEnd, -1);
   refused(Limits::kTopLogprobs, Limits::kTopLogprobs.max + 1);
   refused(Limits::kLogprobTokens, Limits::kLogprobTokens.max + 1);
+  refused(Limits::kPromptLogprobs, -2);
+  refused(Limits::kPromptLogprobs, Limits::kPromptLogprobs.max + 1);
+  refused(Limits::kPromptLogprobEntries, Limits::kPromptLogprobEntries.max + 1);
 }
 
 TEST_CASE("the API takes both ends of its rows, and nothing beyond") {
