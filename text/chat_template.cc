@@ -170,6 +170,7 @@ absl::StatusOr<PromptText> ChatTemplate::Render(const ChatTemplateInput& input) 
   native.hour = input.now.hour();
   native.minute = input.now.minute();
   native.second = input.now.second();
+  native.limit_ns = native::LimitNs(input.limit);
   const NativeTemplate* chosen =
       tool_use_ != nullptr && !input.tools.empty() ? tool_use_ : default_;
   native::Bytes error;

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/civil_time.h"
+#include "absl/time/time.h"
 #include "text/prompt_text.h"
 
 namespace baton {
@@ -37,6 +38,7 @@ struct ChatTemplateInput {
   // with add_generation_prompt.
   bool continue_final_message = false;
   absl::CivilSecond now;  // local time for strftime_now, as datetime.now() in Python
+  absl::Duration limit = absl::InfiniteDuration();  // the time that Render may take
 };
 
 class ChatTemplate {
@@ -58,7 +60,9 @@ class ChatTemplate {
 
   // Returns the prompt, whose `controls` are set. InvalidArgument: bad JSON, the template failed on
   // the conversation or refused it (the text of raise_exception is the message), or there is no
-  // last message's text to go on with. ResourceExhausted: a limit was hit.
+  // last message's text to go on with. ResourceExhausted: a limit was hit. DeadlineExceeded: the
+  // input's time limit; loops, macro calls and writes look at it, so what may come later is one
+  // expression.
   absl::StatusOr<PromptText> Render(const ChatTemplateInput& input) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "text/native.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -7,6 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace baton::native {
+
+uint64_t LimitNs(absl::Duration limit) {
+  if (limit == absl::InfiniteDuration()) return UINT64_MAX;
+  return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(limit)));
+}
 
 absl::Status ToStatus(baton_status status, const Bytes& error) {
   const std::string text(error.view());
@@ -17,6 +23,8 @@ absl::Status ToStatus(baton_status status, const Bytes& error) {
       return absl::InvalidArgumentError(text);
     case BATON_TEXT_EXHAUSTED:
       return absl::ResourceExhaustedError(text);
+    case BATON_TEXT_LATE:
+      return absl::DeadlineExceededError(text);
     case BATON_TEXT_INTERNAL:
       break;
   }

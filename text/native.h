@@ -2,11 +2,13 @@
 // this room include this header. Functions: any thread; Bytes is plain data.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "text/ffi/baton_text.h"
 
 namespace baton::native {
@@ -32,8 +34,11 @@ class Bytes {
   baton_bytes bytes_ = {nullptr, 0};
 };
 
-// INVALID becomes InvalidArgument, EXHAUSTED ResourceExhausted, INTERNAL (a panic in Rust)
-// Internal; the message is `error`.
+// The limit_ns of a call.
+uint64_t LimitNs(absl::Duration limit);
+
+// INVALID becomes InvalidArgument, EXHAUSTED ResourceExhausted, LATE DeadlineExceeded, INTERNAL (a
+// panic in Rust) Internal; the message is `error`.
 absl::Status ToStatus(baton_status status, const Bytes& error);
 
 // Reads a file of a model folder, at most 512 MiB. NotFound or InvalidArgument name the file.

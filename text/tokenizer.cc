@@ -92,12 +92,13 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(const PromptText& prompt,
-                                                       bool add_special_tokens,
-                                                       SegmentCache* cache) const {
+                                                       bool add_special_tokens, SegmentCache* cache,
+                                                       absl::Duration limit) const {
   static_assert(sizeof(PromptText::Place) == 2 * sizeof(uint32_t));
   baton_prompt_view view = {};
   view.text = native::View(prompt.text);
   view.is_plain = !prompt.controls;
+  view.limit_ns = native::LimitNs(limit);
   if (prompt.controls) {
     view.controls = reinterpret_cast<const uint32_t*>(prompt.controls->data());
     view.n_controls = prompt.controls->size();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "text/prompt_text.h"
 #include "text/segment_cache.h"
 
@@ -49,9 +50,11 @@ class Tokenizer {
   // Returns the ids of a prompt, of whose special tokens only those that count are found; what is
   // between them is tokenized as in any text, and a text without a spelling that does not count
   // has the ids of the function above. Takes as long, or with a cache of this tokenizer as long as
-  // what the cache does not have, and about 3 ms per MB.
-  absl::StatusOr<std::vector<int32_t>> Encode(const PromptText& prompt, bool add_special_tokens,
-                                              SegmentCache* cache = nullptr) const;
+  // what the cache does not have, and about 3 ms per MB. DeadlineExceeded: it takes longer than
+  // `limit`, which is looked at between special tokens and between the stages of the work.
+  absl::StatusOr<std::vector<int32_t>> Encode(
+      const PromptText& prompt, bool add_special_tokens, SegmentCache* cache = nullptr,
+      absl::Duration limit = absl::InfiniteDuration()) const;
 
   // Returns the spelling of each special token, as a JSON array, for ChatTemplate. Internal: a bug.
   absl::StatusOr<std::string> SpecialTokens() const;

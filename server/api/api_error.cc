@@ -28,6 +28,16 @@ ApiError InvalidField(std::string param, std::string message, std::string code) 
   return error;
 }
 
+// No 503 when it takes too long: clients would send the request again, which takes as long.
+ApiError InvalidText(const std::string& param, const absl::Status& status) {
+  const std::string message(status.message());
+  if (!absl::IsDeadlineExceeded(status)) return InvalidField(param, message);
+  return InvalidField(
+      param,
+      absl::StrCat(message, " (server.text_deadline); send a shorter prompt, or its token ids."),
+      "prompt_too_slow");
+}
+
 ApiError Unsupported(std::string param, std::string message) {
   return InvalidField(std::move(param), std::move(message), "unsupported_parameter");
 }

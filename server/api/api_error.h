@@ -27,6 +27,8 @@ struct ApiError {
 ApiError HttpError(int status, std::string message, std::string code = "");
 ApiError UnknownModel(const std::string& name);  // 404; names no field
 ApiError InvalidField(std::string param, std::string message, std::string code = "invalid_value");
+// A prompt that its template or the tokenizer refuses, or for which they take too long.
+ApiError InvalidText(const std::string& param, const absl::Status& status);
 ApiError Unsupported(std::string param, std::string message);
 // "PATH may have at most MAX WHAT; got N."
 ApiError TooMany(const std::string& path, int64_t max, const std::string& what, size_t n);

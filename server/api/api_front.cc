@@ -90,6 +90,8 @@ ApiError BadGrammar(const ApiRequest& request, const absl::Status& status) {
   return InvalidField(path, absl::StrCat(path, ": ", std::string(status.message())));
 }
 
+TextCalls::Caller CallerOf(const ApiCall& call) { return {call.exchange, call.request.client}; }
+
 ApiError TooMuchText() {
   return FromClusterStatus(absl::ResourceExhaustedError(
       "Too many long prompts are waiting to be tokenized; try again later."));
@@ -125,6 +127,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
     : loop_(loop),
       model_(model),
       generator_(generator),
+      pool_(pool),
       registry_(registry),
       routes_(routes),
       options_(WithMeasuredText(options, *model)),
@@ -232,7 +235,7 @@ std::optional<ApiError> ApiFront::NotReady() const {
 }
 
 std::string ApiFront::MetricsText() {
-  metrics_.SetView(generator_->View(), !NotReady());
+  metrics_.SetView({generator_->View(), !NotReady(), pool_->load()});
   return registry_->Text();
 }
 
@@ -240,7 +243,7 @@ void ApiFront::AnswerText(ApiCall call, TextWork work) {
   std::string body = std::move(call.request.body);
   const auto shared = std::make_shared<ApiCall>(std::move(call));
   const bool runs = text_calls_.Run(
-      shared->exchange, std::move(body),
+      CallerOf(*shared), std::move(body),
       [this, work, shared, max_context = model_->MaxContext(View().max_context)](
           const std::string& text) -> TextCalls::Finish {
         const auto answer = std::make_shared<TextAnswer>();
@@ -271,7 +274,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   }
   const int64_t max_context = model_->MaxContext(View().max_context);
   const bool runs = text_calls_.Run(
-      id, std::move(body),
+      CallerOf(running->call), std::move(body),
       [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
         const auto prepared = std::make_shared<PreparedRequest>();
         prepared->Read(api, *model_, options_.requests, max_context, text);
@@ -291,7 +294,7 @@ void ApiFront::OnPrepared(Running* running, Prepared prepared) {
       return;
     }
     const bool runs = text_calls_.Run(
-        running->call.exchange, std::move(conversation),
+        CallerOf(running->call), std::move(conversation),
         [this, running, prepared, max_context = model_->MaxContext(View().max_context)](
             const std::string& whole) -> TextCalls::Finish {
           prepared->GoOn(*model_, max_context, whole);
@@ -309,12 +312,14 @@ void ApiFront::OnPrepared(Running* running, Prepared prepared) {
     Submit(running, *prepared);
     return;
   }
-  const bool runs = text_calls_.RunOnPool(
-      running->call.exchange, [this, running, prepared, grammar]() -> TextCalls::Finish {
-        const auto compiled = model_->grammars->Compile(grammar);
-        if (!compiled.ok()) prepared->error = BadGrammar(prepared->request, compiled.status());
-        return [this, running, prepared] { Submit(running, *prepared); };
-      });
+  const bool runs =
+      text_calls_.RunOnPool(CallerOf(running->call), grammar.text.size(),
+                            [this, running, prepared, grammar]() -> TextCalls::Finish {
+                              const auto compiled = model_->grammars->Compile(grammar);
+                              if (!compiled.ok())
+                                prepared->error = BadGrammar(prepared->request, compiled.status());
+                              return [this, running, prepared] { Submit(running, *prepared); };
+                            });
   if (!runs) Refuse(running, TooMuchText());
 }
 

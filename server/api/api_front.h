@@ -94,6 +94,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   EventLoop* loop_;
   const ServedModel* model_;
   Generator* generator_;
+  TextPool* pool_;
   MetricsRegistry* registry_;
   const std::span<const Route> routes_;
   const ApiFrontOptions options_;

@@ -22,6 +22,10 @@ struct ApiFrontOptions {
   int64_t inline_text = 4 << 10;
   // Bytes of the SegmentCache (text/segment_cache.h); 0: none.
   int64_t text_cache = 64 << 20;
+  // Bytes of the bodies that wait for a text thread; a request beyond them gets 429.
+  int64_t text_queue = 256 << 20;
+  // For the template and the tokenizer, from the start of a request's text work; then it gets 400.
+  absl::Duration text_deadline = absl::Seconds(10);
   AnswerStoreOptions answers;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/metric_table.h"
 #include "router/router.h"
+#include "server/api/text_pool.h"
 
 namespace baton {
 
@@ -31,8 +32,9 @@ struct FinishedRequest {
 class FrontMetrics {
  public:
   struct View {
-    const ClusterView& cluster;
-    bool is_ready;
+    ClusterView cluster{};
+    bool is_ready = false;
+    TextPool::Load text{};  // that waits
   };
 
   FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
@@ -47,7 +49,7 @@ class FrontMetrics {
   void OnRefused(std::string_view label, int http_status) {
     Requests(label, false, http_status, false).Add();
   }
-  void SetView(const ClusterView& view, bool is_ready) { view_.Take({view, is_ready}); }
+  void SetView(const View& view) { view_.Take(view); }
 
  private:
   // Series whose labels are known when something is to be counted.

@@ -72,12 +72,12 @@ Problem WithoutTokenizer(const ServedModel& model, const std::string& param) {
 class PromptMaker {
  public:
   PromptMaker(const ServedModel& model, const ApiRequest& request, int64_t max_context,
-              absl::CivilSecond now)
+              const TextMoment& moment)
       : model_(model),
         request_(request),
         max_context_(max_context),
         is_chat_(request.is_chat()),
-        now_(now) {}
+        moment_(moment) {}
 
   // Fields that are the same for all prompts.
   Problem ReadCommon();
@@ -99,7 +99,7 @@ class PromptMaker {
   const ApiRequest& request_;
   const int64_t max_context_;
   const bool is_chat_;
-  const absl::CivilSecond now_;
+  const TextMoment moment_;
   GenerateRequest common_;
   std::optional<size_t> kept_tokens_;  // of a prompt, if it is truncated
 };
@@ -149,8 +149,9 @@ Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param
   if (min_tokens > max_context_ && !kept_tokens_) {
     return ContextError(request_, param, max_context_, request_.max_tokens.value_or(1), min_tokens);
   }
-  auto encoded = model_.tokenizer->Encode(prompt, add_special, model_.segments.get());
-  if (!encoded.ok()) return InvalidField(param, std::string(encoded.status().message()));
+  auto encoded =
+      model_.tokenizer->Encode(prompt, add_special, model_.segments.get(), moment_.left());
+  if (!encoded.ok()) return InvalidText(param, encoded.status());
   *ids = *std::move(encoded);
   if (ids->empty()) return InvalidField(param, absl::StrCat(param, " has no tokens."));
   return std::nullopt;
@@ -160,8 +161,9 @@ Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param
 // transformers does.
 Problem PromptMaker::TruncateText(const std::string& text, Ids* ids) const {
   if (!kept_tokens_ || ids->size() <= *kept_tokens_) return std::nullopt;
-  auto plain = model_.tokenizer->Encode(text, false);
-  if (!plain.ok()) return InvalidField("prompt", std::string(plain.status().message()));
+  auto plain = model_.tokenizer->Encode(PromptText{.text = text}, false, model_.segments.get(),
+                                        moment_.left());
+  if (!plain.ok()) return InvalidText("prompt", plain.status());
   const auto at = std::search(ids->begin(), ids->end(), plain->begin(), plain->end());
   const size_t n_added = ids->size() - std::min(ids->size(), plain->size());
   if (at == ids->end() || n_added >= *kept_tokens_) {
@@ -228,7 +230,7 @@ Problem PromptMaker::Echo(const std::string* text, const std::string& param,
 Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
   out->generate = common_;
   PromptText prompt;
-  if (auto problem = RenderMessages(model_, request_, now_, &prompt)) return problem;
+  if (auto problem = RenderMessages(model_, request_, moment_, &prompt)) return problem;
   const bool add_special = request_.add_special_tokens.value_or(false);
   if (auto problem = Tokenize(prompt, "messages", add_special, &out->generate.prompt))
     return problem;
@@ -293,9 +295,9 @@ Problem CheckLogprobsOfPrompts(const ApiRequest& request,
 }  // namespace
 
 std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiRequest& request,
-                                       int64_t max_context, absl::CivilSecond now,
+                                       int64_t max_context, const TextMoment& moment,
                                        std::vector<PreparedPrompt>* out) {
-  PromptMaker maker(model, request, model.MaxContext(max_context), now);
+  PromptMaker maker(model, request, model.MaxContext(max_context), moment);
   if (auto problem = maker.ReadCommon()) return problem;
   const bool is_chat = request.is_chat();
   if (request.prompts.empty()) {
@@ -318,7 +320,7 @@ std::optional<ApiError> CheckModelName(const ServedModel& model, const std::stri
 }
 
 std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
-                                       absl::CivilSecond now, PromptText* prompt) {
+                                       const TextMoment& moment, PromptText* prompt) {
   if (model.tokenizer == nullptr) return WithoutTokenizer(model, "messages");
   if (model.chat_template == nullptr) {
     return Unsupported("messages", absl::StrCat("The model `", model.name,
@@ -332,9 +334,10 @@ std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiReques
   input.variables = request.template_variables;
   input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
   input.continue_final_message = request.continue_final_message;
-  input.now = now;
+  input.now = moment.now;
+  input.limit = moment.left();
   auto rendered = model.chat_template->Render(input);
-  if (!rendered.ok()) return InvalidField("messages", std::string(rendered.status().message()));
+  if (!rendered.ok()) return InvalidText("messages", rendered.status());
   *prompt = *std::move(rendered);
   return std::nullopt;
 }

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/civil_time.h"
 #include "router/router.h"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
@@ -31,13 +30,13 @@ struct PreparedPrompt {
 };
 
 // Fills *out in the order of the request's prompts (chat has one). max_context: the cluster's, 0:
-// unknown. `now` is what templates see as the time of day. Cost is linear in the prompts; long ones
+// unknown. Cost is linear in the prompts; long ones
 // belong on a pool thread. Nothing: *out is whole.
 //
 // With a seed of the client every prompt has that seed, so that its choices equal those of a
 // request with this prompt alone; else each prompt has a random one.
 std::optional<ApiError> PreparePrompts(const ServedModel& model, const ApiRequest& request,
-                                       int64_t max_context, absl::CivilSecond now,
+                                       int64_t max_context, const TextMoment& moment,
                                        std::vector<PreparedPrompt>* out);
 
 // 404 at `model` unless the model is called so.
@@ -45,7 +44,7 @@ std::optional<ApiError> CheckModelName(const ServedModel& model, const std::stri
 
 // The prompt that the model's chat template makes of the messages.
 std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiRequest& request,
-                                       absl::CivilSecond now, PromptText* prompt);
+                                       const TextMoment& moment, PromptText* prompt);
 
 // Choices that are generated for each prompt; the answer has `n` of them.
 size_t ChoicesPerPrompt(const ApiRequest& request);

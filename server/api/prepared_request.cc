@@ -13,6 +13,7 @@ bool IsTooLong(const ApiError& problem) { return problem.code == "context_length
 void PreparedRequest::Read(const GenerationApi& api, const ServedModel& model,
                            const RequestSettings& settings, int64_t max_context,
                            const std::string& body) {
+  moment_ = model.BeginText();
   error = GuardedWork([&]() -> std::optional<ApiError> {
     if (auto problem = api.parse(body, settings, &request)) return problem;
     if (auto problem = CheckModelName(model, request.model)) return problem;
@@ -22,6 +23,7 @@ void PreparedRequest::Read(const GenerationApi& api, const ServedModel& model,
 
 void PreparedRequest::GoOn(const ServedModel& model, int64_t max_context,
                            const std::string& conversation) {
+  moment_ = model.BeginText();
   request.response.conversation = conversation;
   error = GuardedWork([&] { return MakePrompts(model, max_context); });
 }
@@ -29,7 +31,7 @@ void PreparedRequest::GoOn(const ServedModel& model, int64_t max_context,
 std::optional<ApiError> PreparedRequest::MakePrompts(const ServedModel& model,
                                                      int64_t max_context) {
   if (request.endpoint != Endpoint::kResponses)
-    return PreparePrompts(model, request, max_context, TemplateTime(), &prompts);
+    return PreparePrompts(model, request, max_context, moment_, &prompts);
   auto problem = TryPrompts(model, max_context, 0);
   if (problem && IsTooLong(*problem) && request.response.truncates)
     problem = Truncate(model, max_context, *problem);
@@ -60,7 +62,7 @@ std::optional<ApiError> PreparedRequest::TryPrompts(const ServedModel& model, in
                                                     size_t n_left_out) {
   prompts.clear();
   if (auto problem = ReadConversation(n_left_out, &request)) return problem;
-  return PreparePrompts(model, request, max_context, TemplateTime(), &prompts);
+  return PreparePrompts(model, request, max_context, moment_, &prompts);
 }
 
 }  // namespace baton

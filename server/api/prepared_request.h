@@ -38,6 +38,8 @@ struct PreparedRequest {
   // Leaves messages out of a conversation whose prompt is too long. whole: the error of that.
   std::optional<ApiError> Truncate(const ServedModel& model, int64_t max_context,
                                    const ApiError& whole);
+
+  TextMoment moment_{};
 };
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/request_limits.h"
 #include "engine/checkpoint/weight_source.h"
 #include "engine/model/model_path.h"
@@ -129,6 +130,11 @@ bool ServedModel::IsCalled(const std::string& model) const {
          std::find(aliases.begin(), aliases.end(), model) != aliases.end();
 }
 
-absl::CivilSecond TemplateTime() { return absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone()); }
+absl::Duration TextMoment::left() const { return deadline - MonotonicNow(); }
+
+TextMoment ServedModel::BeginText() const {
+  return {.now = absl::ToCivilSecond(absl::Now(), absl::LocalTimeZone()),
+          .deadline = MonotonicNow() + text_limit};
+}
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/civil_time.h"
+#include "absl/time/time.h"
 #include "common/status.h"
 #include "server/api/model_config.h"
 #include "text/chat_template.h"
@@ -18,6 +19,13 @@
 #include "text/tools/answer_format.h"
 
 namespace baton {
+
+// When the text work of a request began, and when it must have ended.
+struct TextMoment {
+  absl::CivilSecond now{};                       // the time of day that templates see, local
+  absl::Time deadline = absl::InfiniteFuture();  // of MonotonicNow
+  absl::Duration left() const;
+};
 
 struct ServedModel {
   std::string name;                  // in answers
@@ -37,7 +45,8 @@ struct ServedModel {
   std::unique_ptr<GrammarCompiler> grammars;    // null: no tokenizer
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
   std::unique_ptr<SegmentCache> segments;       // null: every prompt is tokenized as a whole
-  AnswerFormat answer_format;                   // in which the model calls tools and reasons
+  absl::Duration text_limit = absl::InfiniteDuration();  // for the text work of a request
+  AnswerFormat answer_format;  // in which the model calls tools and reasons
   // The form of calls: an answer that must call has one even if the template shows none.
   ToolFormat CallFormat(bool must_call) const {
     const bool is_shown = answer_format.tools != ToolFormat::kNone;
@@ -47,6 +56,7 @@ struct ServedModel {
 
   // `config.path` as resolved by ResolveModel. Errors name the file.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Load(const ModelConfig& config);
+  TextMoment BeginText() const;
   bool IsCalled(const std::string& model) const;
   // Tokens of prompt and output that both the model and the cluster (0: unknown) can hold.
   int64_t MaxContext(int64_t of_cluster) const {
@@ -56,8 +66,5 @@ struct ServedModel {
   // below vocab_end than travel with a request beside the client's biases.
   absl::Status FindIdsWithoutToken();
 };
-
-// The time of day that templates see, local.
-absl::CivilSecond TemplateTime();
 
 }  // namespace baton

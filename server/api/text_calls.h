@@ -17,6 +17,10 @@ class TextCalls {
  public:
   using Finish = std::function<void()>;                         // front thread
   using Work = std::function<Finish(const std::string& body)>;  // any thread
+  struct Caller {
+    ExchangeId exchange = 0;
+    TextPool::ClientId client = 0;
+  };
 
   // loop and pool must outlive it, and the loop must not run any more when it goes. inline_bytes:
   // of a body that is worked on at once.
@@ -25,9 +29,10 @@ class TextCalls {
 
   // Has the work done, and then what it returns, unless the client has gone. False: the pool is
   // full, and nothing will be done.
-  [[nodiscard]] bool Run(ExchangeId id, std::string body, Work work);
-  // Has work done on the pool that is long whatever the body is. False: as Run.
-  [[nodiscard]] bool RunOnPool(ExchangeId id, std::function<Finish()> work);
+  [[nodiscard]] bool Run(const Caller& caller, std::string body, Work work);
+  // Has work done on the pool that is long whatever the body is. bytes: of its input. False: as
+  // Run.
+  [[nodiscard]] bool RunOnPool(const Caller& caller, size_t bytes, std::function<Finish()> work);
   void OnGone(ExchangeId id);
 
  private:

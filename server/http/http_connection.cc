@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
+#include <cstring>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -24,11 +26,26 @@ constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the n
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
 
+// Equal for connections from one address; of IPv6 the network counts, of which a host has all.
+uint64_t PeerOf(const tcp::socket& socket) {
+  error_code ec;
+  const asio::ip::address address = socket.remote_endpoint(ec).address();
+  if (ec) return 0;
+  if (address.is_v4()) return address.to_v4().to_uint();
+  const auto bytes = address.to_v6().to_bytes();
+  if (address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_uint();
+  uint64_t network = 0;
+  std::memcpy(&network, bytes.data(), sizeof(network));
+  return network;
+}
+
 }  // namespace
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, tcp::socket socket)
     : core_(std::move(core)),
       socket_(std::move(socket)),
+      peer_(PeerOf(socket_)),
       timer_(core_->loop->context()),
       parser_(core_->options.limits),
       body_rate_(core_->options.body_timeout, core_->options.slow_body_grace) {}
@@ -162,6 +179,7 @@ void HttpConnection::OnComplete() {
   answered_.method = request.method;
   answered_.keep_alive = request.keep_alive;
   answered_.is_http_1_0 = request.is_http_1_0;
+  request.client = absl::HashOf(peer_, request.client);
   exchange_ = core_->next_exchange++;
   core_->exchanges.emplace(exchange_, shared_from_this());
   const ExchangeId exchange = exchange_;

@@ -106,6 +106,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   std::shared_ptr<HttpServer::Core> core_;
   boost::asio::ip::tcp::socket socket_;
+  const uint64_t peer_;
   boost::asio::steady_timer timer_;
   Phase phase_ = Phase::kReading;
   HttpParser parser_;

@@ -20,6 +20,8 @@ struct HttpRequest {
   bool has_body = false;
   std::string content_type, content_encoding, origin, request_id, user_agent;
   std::string asked_headers;  // Access-Control-Request-Headers of a preflight
+  // Equal for requests from one address (of IPv6: one /64) with one Authorization and X-Api-Key.
+  uint64_t client = 0;
   std::string body;
 };
 

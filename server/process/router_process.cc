@@ -115,8 +115,11 @@ int RunRouter(const RoleConfig& process) {
   if (!model.ok()) return Fail(model.status());
   if (const int64_t bytes = config.server.api.text_cache; bytes > 0)
     (*model)->segments = std::make_unique<SegmentCache>(static_cast<size_t>(bytes));
+  (*model)->text_limit = config.server.api.text_deadline;
   MetricsRegistry registry;
-  TextPool pool(config.server.text_threads, static_cast<size_t>(router->max_waiting));
+  TextPool pool({.n_threads = config.server.text_threads,
+                 .max_jobs = static_cast<size_t>(router->max_waiting),
+                 .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
   ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
                  config.server.api,
                  {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});

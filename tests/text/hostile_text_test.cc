@@ -180,6 +180,46 @@ TEST_CASE("templates that run away end at a limit") {
   CHECK(code("{{ 'x'.center(999999999999) | length }}") == StatusCode::kOk);
 }
 
+TEST_CASE("templates end at the time limit") {
+  ChatTemplateInput input;
+  input.limit = absl::Milliseconds(30);
+  for (const char* source :
+       {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) -%}\n {% for b in range(99999) +%} \n{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) "
+        "}}",
+        "{% for a in range(99999) %}{{ ('x' * 900000) | length }}{% endfor %}"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = Render(source, input);
+    INFO(source << ": " << result.status().ToString());
+    CHECK(result.status().code() == StatusCode::kDeadlineExceeded);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(400));
+  }
+  input.limit = absl::Seconds(600);
+  CHECK(Render("{% macro m(n) -%}\n {{ n }}\n{% endmacro %}a{% for x in [1, 2] %}\n {{ x }}\n"
+               "{% else %}b{% endfor -%} \n{% for x in [3] -%}\n {{ m(x) }}{% endfor +%} c",
+               input)
+            .value() == "a 1\n 2\n3\n c");
+}
+
+TEST_CASE("tokenizing ends at the time limit, and gives the same tokens before") {
+  const auto tokenizer = Tokenizer::FromFolder(oracle::Data("tokenizers/llama3")).value();
+  PromptText prompt;
+  for (int i = 0; i < 20'000; ++i) absl::StrAppend(&prompt.text, "<|eot_id|>It is ", i, " ducks.");
+  const auto limited = [&](absl::Duration limit) {
+    return tokenizer->Encode(prompt, true, nullptr, limit);
+  };
+  const auto whole = limited(absl::InfiniteDuration());
+  REQUIRE(whole.ok());
+  CHECK(limited(absl::Hours(1)).value() == *whole);
+  for (const absl::Duration limit :
+       {-absl::Seconds(1), absl::ZeroDuration(), absl::Nanoseconds(1), absl::Milliseconds(2)}) {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(limited(limit).status().code() == StatusCode::kDeadlineExceeded);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(200));
+  }
+}
+
 TEST_CASE("sources made to be slow to read") {
   const auto begin = std::chrono::steady_clock::now();
   for (const char* unit : {"[", "(", "{{", "{%", "'%s' % ", "x[::1]",

@@ -22,7 +22,8 @@ typedef enum {
   BATON_TEXT_OK = 0,
   BATON_TEXT_INVALID = 1, /* the input is wrong: not UTF-8, not JSON, a template that fails on it */
   BATON_TEXT_EXHAUSTED = 2, /* a limit on instructions or output was hit */
-  BATON_TEXT_INTERNAL = 3   /* a panic: a bug here or in a crate */
+  BATON_TEXT_INTERNAL = 3,  /* a panic: a bug here or in a crate */
+  BATON_TEXT_LATE = 4       /* limit_ns were over before the work was done */
 } baton_status;
 
 typedef struct {
@@ -72,6 +73,7 @@ typedef struct {
   const uint32_t* controls; /* begin and end of each special token, bytes, ascending */
   size_t n_controls;        /* pairs */
   int32_t is_plain;         /* 1: special tokens are wherever the text spells one; no controls */
+  uint64_t limit_ns;        /* the time for the call; UINT64_MAX: any */
 } baton_prompt_view;
 /* cache: of this tokenizer, or null. */
 baton_status baton_tokenizer_encode_prompt(const baton_tokenizer* tokenizer,
@@ -116,6 +118,7 @@ typedef struct {
   baton_view variables; /* JSON object, or empty */
   int32_t add_generation_prompt;
   int32_t year, month, day, hour, minute, second; /* local time; month and day from 1 */
+  uint64_t limit_ns;                              /* the time for the call; UINT64_MAX: any */
 } baton_template_input;
 typedef struct {
   baton_bytes text;

@@ -11,7 +11,7 @@ ApiFront::TextAnswer Rendered(const ServedModel& model, int64_t, std::string_vie
   if (auto problem = ParseApiRequest(Endpoint::kApplyTemplate, body, &request)) return *problem;
   if (auto problem = CheckModelName(model, request.model)) return *problem;
   PromptText prompt;
-  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt)) return *problem;
+  if (auto problem = RenderMessages(model, request, model.BeginText(), &prompt)) return *problem;
   return JsonObject([&](JsonWriter& json) { json.Field("prompt", prompt.text); });
 }
 

@@ -12,10 +12,11 @@ ApiFront::TextAnswer Counted(const ServedModel& model, int64_t, std::string_view
   ApiRequest request;
   if (auto problem = ParseApiRequest(Endpoint::kCountTokens, body, &request)) return *problem;
   if (auto problem = CheckModelName(model, request.model)) return *problem;
+  const TextMoment moment = model.BeginText();
   PromptText prompt;
-  if (auto problem = RenderMessages(model, request, TemplateTime(), &prompt)) return *problem;
-  const auto tokens = model.tokenizer->Encode(prompt, false, model.segments.get());
-  if (!tokens.ok()) return InvalidField("messages", std::string(tokens.status().message()));
+  if (auto problem = RenderMessages(model, request, moment, &prompt)) return *problem;
+  const auto tokens = model.tokenizer->Encode(prompt, false, model.segments.get(), moment.left());
+  if (!tokens.ok()) return InvalidText("messages", tokens.status());
   return JsonObject([&](JsonWriter& json) { json.Field("input_tokens", tokens->size()); });
 }
 

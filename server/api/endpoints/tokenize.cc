@@ -19,13 +19,13 @@ std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& r
 
 // The text that the request wants tokenized.
 std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest& request,
-                                      PromptText* prompt) {
+                                      const TextMoment& moment, PromptText* prompt) {
   if (request.content) {
     prompt->text = *request.content;
   } else if (!request.prompts.empty()) {
     prompt->text = std::get<std::string>(request.prompts.front());
   } else {
-    return RenderMessages(model, request, TemplateTime(), prompt);
+    return RenderMessages(model, request, moment, prompt);
   }
   return std::nullopt;
 }
@@ -80,11 +80,12 @@ ApiFront::TextAnswer Tokenized(const ServedModel& model, int64_t max_context,
   ApiRequest request;
   if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request)) return *problem;
   if (auto problem = CheckModel(model, request)) return *problem;
+  const TextMoment moment = model.BeginText();
   PromptText prompt;
-  if (auto problem = TextOfRequest(model, request, &prompt)) return *problem;
+  if (auto problem = TextOfRequest(model, request, moment, &prompt)) return *problem;
   const bool add_special = request.add_special_tokens.value_or(!request.prompts.empty());
-  const auto tokens = model.tokenizer->Encode(prompt, add_special);
-  if (!tokens.ok()) return InvalidField("", std::string(tokens.status().message()));
+  const auto tokens = model.tokenizer->Encode(prompt, add_special, nullptr, moment.left());
+  if (!tokens.ok()) return InvalidText("", tokens.status());
   return TokensBody(model, max_context, request, *tokens);
 }
 

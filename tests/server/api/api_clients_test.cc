@@ -197,22 +197,26 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
 }
 
 TEST_CASE("text jobs of clients that went away are not run, and take no place") {
-  Served served;  // one text thread, at most 64 waiting jobs
+  Served served;  // one text thread, at most 64 waiting jobs, 32 of one client
   std::promise<void> release;
   std::shared_future<void> released = release.get_future();
-  CHECK(served.pool->TryRun([released] { released.wait(); }));
+  CHECK(served.pool->TryRun(0, 0, [released] { released.wait(); }));
   std::string prompt;
   for (int i = 0; i < 1000; ++i) prompt += "ducks ";
   const std::string body = absl::StrCat(R"({"max_tokens":2,"prompt":")", prompt, R"("})");
   {
     std::vector<std::unique_ptr<RawClient>> leavers;
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 32; ++i) {
       leavers.push_back(std::make_unique<RawClient>(served.port));
       REQUIRE(leavers.back()->Send(Post("/v1/completions", body)));
     }
-    absl::SleepFor(absl::Milliseconds(200));  // all requests have arrived
+    REQUIRE(served.WaitFor([&] { return served.pool->load().jobs == 32; }));
+    RawClient beyond(served.port);
+    REQUIRE(beyond.Send(Post("/v1/completions", body)));
+    CHECK(beyond.ReadUntil("HTTP/1.1 429"));
   }
   REQUIRE(served.WaitFor([&] { return served.server->n_connections() == 0; }));
+  CHECK(served.pool->load() == TextPool::Load());
   RawClient stays(served.port);
   REQUIRE(stays.Send(Post("/v1/completions", body)));
   CHECK_FALSE(stays.ReadUntil("HTTP/1.1 429", absl::Milliseconds(200)));

@@ -46,7 +46,7 @@ struct AskedAnswer {
     const GenerationApi& api = endpoint == Endpoint::kChat ? kChatCompletionsApi : kCompletionsApi;
     REQUIRE_FALSE(api.parse(body, {}, &request).has_value());
     if (change) change(&request);
-    const auto error = PreparePrompts(model, request, 0, absl::CivilSecond(), &prompts);
+    const auto error = PreparePrompts(model, request, 0, {}, &prompts);
     INFO((error ? error->message : ""));
     REQUIRE_FALSE(error.has_value());
     answer = api.answer(model, request, prompts,

@@ -41,7 +41,7 @@ TEST_CASE("parts reach templates as they take them: as a list, or joined by line
     model.chat_template = Template(source);
     model.template_takes_parts = TakesParts(*model.chat_template);
     PromptText prompt;
-    REQUIRE_FALSE(RenderMessages(model, request, absl::CivilSecond(), &prompt));
+    REQUIRE_FALSE(RenderMessages(model, request, {}, &prompt));
     return prompt.text;
   };
   CHECK(rendered(kPlain) == "[system]s\n[user]a\nb\n");

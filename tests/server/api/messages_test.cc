@@ -98,7 +98,7 @@ struct Asked {
 
   Asked(const std::string& body, const ServedModel& model) {
     REQUIRE_FALSE(kMessagesApi.parse(body, {}, &request));
-    REQUIRE_FALSE(PreparePrompts(model, request, 0, absl::CivilSecond(), &prompts));
+    REQUIRE_FALSE(PreparePrompts(model, request, 0, {}, &prompts));
     answer = kMessagesApi.answer(model, request, prompts, {.id = "id1"});
   }
   // All bytes of the answer of a model that writes `text`.

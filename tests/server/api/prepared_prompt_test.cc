@@ -21,7 +21,7 @@ using Change = std::function<void(ApiRequest*)>;
 
 std::optional<ApiError> Prepare(const ServedModel& model, const ApiRequest& request,
                                 std::vector<PreparedPrompt>* out, int64_t context = 0) {
-  return PreparePrompts(model, request, context, absl::CivilSecond(), out);
+  return PreparePrompts(model, request, context, {}, out);
 }
 
 // The prompts of a body with some changes.

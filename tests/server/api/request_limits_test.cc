@@ -320,7 +320,7 @@ TEST_CASE("the most stop tokens of a client and of a model, each once, pass as o
   REQUIRE_FALSE(problem);
   const auto generate = [&] {
     std::vector<PreparedPrompt> prompts;
-    REQUIRE_FALSE(PreparePrompts(model, request, 0, absl::CivilSecond(), &prompts));
+    REQUIRE_FALSE(PreparePrompts(model, request, 0, {}, &prompts));
     REQUIRE(prompts.size() == 1);
     return prompts[0].generate;
   };

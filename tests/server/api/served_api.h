@@ -27,7 +27,8 @@ struct Served : LoopThread {
     config.name = names;
     model = *ServedModel::Load(config);
     generator = std::make_unique<FakeGenerator>(&loop);
-    pool = std::make_unique<TextPool>(1, 64);
+    pool = std::make_unique<TextPool>(
+        TextPoolOptions{.max_jobs = 64, .max_bytes = static_cast<size_t>(options.text_queue)});
     front = std::make_unique<ApiFront>(&loop, model.get(), generator.get(), pool.get(), &registry,
                                        RouteTable(), options, ApiFrontFacts{.version = "test"});
     generator->SetListener(front.get());

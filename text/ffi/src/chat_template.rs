@@ -3,7 +3,8 @@
 
 use crate::clock::CivilTime;
 use crate::controls::{Controls, Substitutes, Unmarked, MARKS};
-use crate::error::Failure;
+use crate::deadline::{Deadline, Late};
+use crate::error::{Failure, Status};
 use crate::methods::{self, PyDict};
 use crate::{dialect, filters, python, tests};
 use minijinja::syntax::SyntaxConfig;
@@ -32,6 +33,7 @@ pub struct RenderInput<'a> {
     pub variables: &'a str,
     pub add_generation_prompt: bool,
     pub now: CivilTime,
+    pub deadline: Deadline,
 }
 
 /// The error of a template's raise_exception. Its text goes to the client word for word.
@@ -90,7 +92,8 @@ impl ChatTemplate {
     }
 
     /// Renders a conversation. Errors: invalid, for JSON of the wrong form or a template that fails on the
-    /// conversation; exhausted, at the limit of instructions or of output.
+    /// conversation; exhausted, at the limit of instructions or of output; late, at the deadline, which is looked at
+    /// in each turn of a loop, each call of a macro and each write.
     pub fn render(&self, input: &RenderInput) -> Result<Unmarked, Failure> {
         let template = self.env.get_template(NAME).map_err(|e| Failure::invalid(describe(&e)))?;
         let mut variables = Json::Object(object("the template variables", input.variables)?);
@@ -118,8 +121,11 @@ impl ChatTemplate {
         let now = input.now;
         let strftime_now = move |format: &str| now.strftime(format);
         context.insert("strftime_now".into(), Value::from_function(strftime_now));
+        let deadline = input.deadline;
+        let is_late = move || deadline.check_in_template().map(|()| false);
+        context.insert(dialect::IS_LATE.into(), Value::from_function(is_late));
 
-        let mut out = Limited { text: Vec::new(), max: self.max_bytes, full: false };
+        let mut out = Limited { text: Vec::new(), max: self.max_bytes, full: false, deadline, late: false };
         let result = template.render_captured_to(Value::from(context), &mut out).map(|_| ());
         match result {
             Ok(()) => {
@@ -130,6 +136,7 @@ impl ChatTemplate {
             Err(_) if out.full => {
                 Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.max_bytes)))
             }
+            Err(_) if out.late => Err(late()),
             Err(error) => {
                 let Failure { status, text } = failure_of(&error);
                 Err(Failure { status, text: original(text.replace(MARKS, "")) })
@@ -138,11 +145,13 @@ impl ChatTemplate {
     }
 }
 
-/// A writer that refuses bytes beyond `max`.
+/// A writer that refuses bytes beyond `max` or after the deadline.
 struct Limited {
     text: Vec<u8>,
     max: usize,
     full: bool,
+    deadline: Deadline,
+    late: bool,
 }
 
 impl std::io::Write for Limited {
@@ -150,6 +159,10 @@ impl std::io::Write for Limited {
         if self.text.len() + bytes.len() > self.max {
             self.full = true;
             return Err(std::io::Error::other("output limit"));
+        }
+        if self.deadline.is_over() {
+            self.late = true;
+            return Err(std::io::Error::other("deadline"));
         }
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -160,11 +173,18 @@ impl std::io::Write for Limited {
     }
 }
 
+fn late() -> Failure {
+    Failure { status: Status::Late, text: "the chat template took longer than the time it has".into() }
+}
+
 fn failure_of(error: &Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(raised) = error.downcast_ref::<Raised>() {
             return Failure::invalid(raised.0.clone());
+        }
+        if error.downcast_ref::<Late>().is_some() {
+            return late();
         }
         if error.downcast_ref::<Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
             return Failure::exhausted("the chat template ran longer than its limit of instructions");

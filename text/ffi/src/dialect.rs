@@ -8,6 +8,11 @@
 //! | `'%s' % x` formats | an error; becomes `'%s'\|python_format(x)` |
 //! | `x[a:b:c]` is Python's for any bounds and length | differs for c < 0, panics on an empty value; becomes `(x\|python_slice(a,b,c))` |
 //! | `for x in none` fails | no iterations; becomes `for x in (none)\|python_iter` |
+//!
+//! Each turn of a loop and each call of a macro asks IS_LATE first, a function that fails at the deadline.
+
+/// The name of a variable of each render.
+pub const IS_LATE: &str = "baton_is_late";
 
 /// Bounds the recursion over formats inside the operands of formats; real templates nest less.
 const MAX_NESTING: usize = 16;
@@ -129,9 +134,17 @@ fn translate_tag(tag: &str) -> String {
     match keyword(tag) {
         "generation" => tag.replacen("generation", "if true", 1),
         "endgeneration" => tag.replacen("endgeneration", "endif", 1),
-        "for" => translate_formats(&checked_for(&translate_slices(tag)), 0),
+        "for" => with_deadline(&translate_formats(&checked_for(&translate_slices(tag)), 0)),
+        "macro" => with_deadline(&translate_formats(&translate_slices(tag), 0)),
         _ => translate_formats(&translate_slices(tag), 0),
     }
+}
+
+/// Appends the question to a tag, which writes nothing; the tag's end, with its sign for white space, stays the end.
+fn with_deadline(tag: &str) -> String {
+    let inner = tag.strip_suffix("%}").map(|inner| inner.strip_suffix(['-', '+']).unwrap_or(inner));
+    let Some(inner) = inner else { return tag.to_string() };
+    format!("{inner} %}}{{% if {IS_LATE}() %}}{{% endif {}", &tag[inner.len()..])
 }
 
 /// Wraps the value that a `for` tag iterates over. Jinja2 has no inline `if` there, so a bare `if` starts the loop's

@@ -7,6 +7,7 @@ pub enum Status {
     Invalid = 1,
     Exhausted = 2,
     Internal = 3,
+    Late = 4,
 }
 
 pub struct Failure {

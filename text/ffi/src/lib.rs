@@ -6,6 +6,7 @@ mod arguments;
 mod chat_template;
 mod clock;
 mod controls;
+mod deadline;
 mod dialect;
 mod error;
 mod filters;
@@ -22,6 +23,7 @@ mod tokenizer;
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;
 use controls::Controls;
+use deadline::Deadline;
 use error::{Failure, Status};
 use grammar::{Grammar, GrammarMatcher, VocabularyInput};
 use segment_cache::{SegmentCache, Statistics};
@@ -104,6 +106,7 @@ pub struct TemplateInput {
     hour: i32,
     minute: i32,
     second: i32,
+    limit_ns: u64,
 }
 
 #[repr(C)]
@@ -118,6 +121,7 @@ pub struct PromptView {
     controls: *const [u32; 2],
     n_controls: usize,
     is_plain: i32,
+    limit_ns: u64,
 }
 
 thread_local! {
@@ -226,7 +230,9 @@ pub unsafe extern "C" fn baton_tokenizer_encode_prompt(
         let prompt = &*prompt;
         let controls = (prompt.is_plain == 0).then(|| slice(prompt.controls, prompt.n_controls));
         let text = prompt.text.text("the text")?;
-        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special_tokens != 0, cache.as_ref())?))
+        let deadline = Deadline::after(prompt.limit_ns);
+        let add_special = add_special_tokens != 0;
+        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special, cache.as_ref(), deadline)?))
     })
 }
 
@@ -345,6 +351,7 @@ pub unsafe extern "C" fn baton_template_render(
                 minute: input.minute,
                 second: input.second,
             },
+            deadline: Deadline::after(input.limit_ns),
         })?;
         Ok(RenderedPrompt { text: Owned::new(prompt.text.into_bytes()), controls: Owned::new(prompt.controls) })
     })

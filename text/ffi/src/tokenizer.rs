@@ -1,6 +1,7 @@
 //! A tokenizer.json behind `tokenizers`, and the table of the bytes each token stands for.
 
 use crate::added_tokens::{AddedTokens, Place};
+use crate::deadline::Deadline;
 use crate::error::Failure;
 use crate::segment_cache::SegmentCache;
 use serde_json::Value as Json;
@@ -26,6 +27,8 @@ pub struct TokenTable {
     pub leading_space: i32,
 }
 
+/// Names in errors what is late.
+const WHAT: &str = "tokenizing the text";
 const EXISTS: u8 = 1;
 const SPECIAL: u8 = 2;
 const KEEP: i32 = 0;
@@ -72,13 +75,15 @@ impl Tokenizer {
 
     /// Returns the ids of a text whose special tokens are those at `controls`, ascending [begin, end] in bytes; None:
     /// wherever the text spells one, as `encode` has it. What the text between two added tokens becomes depends on
-    /// nothing else, so these segments can be cached.
+    /// nothing else, so these segments can be cached. The deadline is looked at before each of them and between the
+    /// stages of each, whose time is linear in its text.
     pub fn encode_segments(
         &self,
         text: &str,
         controls: Option<&[[u32; 2]]>,
         add_special_tokens: bool,
         cache: Option<&SegmentCache>,
+        deadline: Deadline,
     ) -> Result<Vec<i32>, Failure> {
         let allows = |start: usize, end: usize| match controls {
             None => true,
@@ -88,13 +93,13 @@ impl Tokenizer {
         let mut ids: Vec<u32> = Vec::with_capacity(text.len() / 4);
         for piece in self.added.split(text, |place| allows(place.start, place.end)) {
             let segment = || &text[piece.start..piece.end];
+            let encode = || self.encode_segment(segment(), piece.start, allows, deadline);
             match (piece.token, cache) {
                 (Some(id), _) => ids.push(id),
-                (None, None) => ids.extend(self.encode_segment(segment(), piece.start, allows)?),
+                (None, None) => ids.extend(encode()?),
                 (None, Some(cache)) => {
                     let is_first = piece.start == 0;
-                    let compute = || self.encode_segment(segment(), piece.start, allows);
-                    ids.extend_from_slice(&cache.get(segment(), is_first, compute)?);
+                    ids.extend_from_slice(&cache.get(segment(), is_first, encode)?);
                 }
             }
         }
@@ -113,12 +118,16 @@ impl Tokenizer {
         text: &str,
         start: usize,
         allows: impl Fn(usize, usize) -> bool,
+        deadline: Deadline,
     ) -> Result<Vec<u32>, Failure> {
+        deadline.check(WHAT)?;
         let mut pieces = PreTokenizedString::from(segment_at(text, start > 0));
         pieces.split(|_, segment| Ok(self.split_normalized(text, start, segment, &allows))).map_err(refused)?;
         if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            deadline.check(WHAT)?;
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(refused)?;
         }
+        deadline.check(WHAT)?;
         self.inner.get_model().tokenize_in_pretokenized(&mut pieces, None).map_err(refused)?;
         let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(refused)?;
         Ok(encoding.get_ids().to_vec())
