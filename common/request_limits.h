@@ -55,6 +55,8 @@ struct RequestLimits {
   static constexpr FieldLimit kGrammarKind{"kind of grammar", 0,
                                            static_cast<double>(kLastGrammarKind)};
   static constexpr FieldLimit kGrammarBytes{"bytes of a grammar", 0, kMaxGrammarBytes};
+  static constexpr FieldLimit kReasoningTokens{"thinking_token_budget", 0, kContextTokens - 1};
+  static constexpr FieldLimit kReasoningMarker{"tokens of a marker of reasoning", 0, 16};
   static constexpr FieldLimit kVocabEnd{"end of the vocabulary", 0,
                                         std::numeric_limits<int32_t>::max()};
   static constexpr FieldLimit kTopLogprobs{"top_logprobs", -1, 20};
@@ -89,6 +91,8 @@ struct RequestLimits {
                                                &kBadWordTokens,
                                                &kGrammarKind,
                                                &kGrammarBytes,
+                                               &kReasoningTokens,
+                                               &kReasoningMarker,
                                                &kVocabEnd,
                                                &kTopLogprobs,
                                                &kPromptLogprobs,

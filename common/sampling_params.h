@@ -18,6 +18,15 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
+// Bounds the reasoning that an answer begins with: after so many tokens of it the end marker
+// follows, whatever the logits say.
+struct ReasoningBudget {
+  int32_t max_tokens = 0;        // between the markers
+  std::vector<int32_t> begin{};  // opens reasoning; empty: the prompt has opened it
+  std::vector<int32_t> end{};    // closes it; empty: there is no bound
+  bool operator==(const ReasoningBudget&) const = default;
+};
+
 struct SamplingParams {
   float temperature = 1.0f;  // 0 = greedy (argmax, ties to the lowest token id)
   int32_t top_k = 0;         // <= 0 = off
@@ -38,6 +47,9 @@ struct SamplingParams {
   GrammarSpec grammar{};
   int32_t vocab_end = 0;  // ids from here on have no token and are never drawn; 0: all have one
 
+  // Forces a token after all of the above: no bias, mask or grammar keeps it from being drawn.
+  ReasoningBudget reasoning{};
+
   // Reported with each token: the log-probabilities of the most probable tokens (-1: none is asked
   // for, 0: the drawn token's alone) and of these tokens.
   int32_t top_logprobs = -1;
@@ -47,13 +59,14 @@ struct SamplingParams {
 };
 
 // True if the next token depends on earlier tokens beyond their number: a worker that goes on with
-// a sequence must be told the tokens. n_generated: tokens generated so far. Bad words, grammars and
-// the penalties for presence and frequency look at generated tokens alone.
+// a sequence must be told the tokens. n_generated: tokens generated so far. Bad words, grammars,
+// the bound of reasoning and the penalties for presence and frequency look at generated tokens
+// alone.
 inline bool NeedsHistory(const SamplingParams& params, int32_t n_generated) {
   if (params.repetition_penalty != 1) return true;
   if (n_generated == 0) return false;
   return params.grammar.kind != GrammarKind::kNone || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0 ||
+         params.frequency_penalty != 0 || !params.reasoning.end.empty() ||
          std::any_of(params.bad_words.begin(), params.bad_words.end(),
                      [](const std::vector<int32_t>& word) { return word.size() > 1; });
 }

@@ -51,7 +51,8 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
     : params_(params),
       stop_tokens_(stop_tokens),
       counts_tokens_(params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-                     params.frequency_penalty != 0) {
+                     params.frequency_penalty != 0),
+      reasoning_(params.reasoning) {
   is_plain_ = !counts_tokens_ && params.logit_bias.empty() && params.allowed_tokens.empty() &&
               params.bad_words.empty();
   BATON_CHECK(!history.empty() || !NeedsHistory(params, n_generated));
@@ -79,6 +80,7 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
 
 void SequenceSampling::Push(int32_t token) {
   ++n_generated_;
+  reasoning_.Push(token);
   if (has_grammar() && status_.ok()) status_ = matcher_->Push(token);
   if (counts_tokens_) {
     auto at = std::lower_bound(seen_.begin(), seen_.end(), token,
@@ -119,6 +121,13 @@ void SequenceSampling::ChangeLogits(std::span<const float> logits, std::span<flo
   if (has_grammar()) MaskByGrammar(changed);
   if (MasksStops())
     for (const int32_t token : stop_tokens_) Mask(changed, token);
+  if (const auto token = reasoning_.forced()) Force(*token, changed);
+}
+
+void SequenceSampling::Force(int32_t token, std::span<float> logits) const {
+  if (!Has(logits, token)) return;
+  std::fill(logits.begin(), logits.end(), -kInfinity);
+  logits[static_cast<size_t>(token)] = 0;
 }
 
 void SequenceSampling::Penalize(std::span<float> logits) const {

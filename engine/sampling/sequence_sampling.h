@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "common/sampling_params.h"
 #include "common/token_grammar.h"
+#include "engine/sampling/reasoning_bound.h"
 
 namespace baton {
 
@@ -51,7 +52,9 @@ class SequenceSampling {
   // Number of the leading ids of a vocabulary that have a token.
   size_t DrawableOf(size_t vocab) const;
   // False: the next token is drawn from the logits as they are.
-  bool ChangesLogits() const { return !is_plain_ || has_grammar() || MasksStops(); }
+  bool ChangesLogits() const {
+    return !is_plain_ || has_grammar() || MasksStops() || reasoning_.forced().has_value();
+  }
   // Writes the logits that the next token is drawn from; both have the same length. Ids beyond it
   // are ignored. Needs the numerics MXCSR. Time: that of the copy, and that of the entries of the
   // parameters and of the distinct tokens seen.
@@ -71,6 +74,7 @@ class SequenceSampling {
   void Penalize(std::span<float> logits) const;
   void MaskBadWords(std::span<float> logits) const;
   void MaskByGrammar(std::span<float> logits) const;
+  void Force(int32_t token, std::span<float> logits) const;
 
   const SamplingParams& params_;
   const std::span<const int32_t> stop_tokens_;
@@ -81,6 +85,7 @@ class SequenceSampling {
   // The newest generated tokens, the latest last: one less than the longest bad word has.
   std::vector<int32_t> tail_;
   size_t max_tail_ = 0;
+  ReasoningBound reasoning_;
   std::unique_ptr<TokenMatcher> matcher_;  // null: no grammar
   std::vector<uint32_t> mask_;             // of the matcher
   absl::Status status_;

@@ -93,6 +93,7 @@ class PromptMaker {
   Problem TruncateText(const std::string& text, Ids* ids) const;
   // The prompt as the answer repeats it. text: as it was sent; null: as ids, or changed.
   Problem Echo(const std::string* text, const std::string& param, PreparedPrompt* out) const;
+  Problem BoundReasoning(PreparedPrompt* out) const;
   Problem FitContext(const std::string& param, PreparedPrompt* out) const;
 
   const ServedModel& model_;
@@ -240,7 +241,34 @@ Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
   if (auto problem = MakeAnswerGrammar(model_, request_, out->inside_reasoning,
                                        &out->generate.sampling.grammar))
     return problem;
+  if (auto problem = BoundReasoning(out)) return problem;
   return FitContext("messages", out);
+}
+
+// Anthropic's clients send a budget to any model: one that does not reason keeps within it.
+Problem PromptMaker::BoundReasoning(PreparedPrompt* out) const {
+  if (!request_.reasoning_budget) return std::nullopt;
+  const auto refused = [&](const char* why) -> Problem {
+    if (request_.endpoint == Endpoint::kMessages) return std::nullopt;
+    return Unsupported("thinking_token_budget",
+                       absl::StrCat("thinking_token_budget: the model `", model_.name, "` ", why));
+  };
+  const ReasoningMarkers markers = MarkersOf(model_.answer_format.reasoning);
+  if (markers.close.empty()) return refused("has no marker that ends reasoning.");
+  if (request_.template_variables.find(R"("enable_thinking":false)") != std::string::npos)
+    return refused("does not reason here: enable_thinking is false.");
+  ReasoningBudget budget{.max_tokens = static_cast<int32_t>(*request_.reasoning_budget)};
+  const auto read = [&](std::string_view marker, Ids* ids) {
+    auto encoded = model_.tokenizer->Encode(marker, false);
+    if (encoded.ok()) *ids = *std::move(encoded);
+    return !ids->empty() &&
+           CheckLimit(RequestLimits::kReasoningMarker, static_cast<double>(ids->size())).ok();
+  };
+  const bool is_read = (out->inside_reasoning || read(markers.open, &budget.begin)) &&
+                       read(markers.close, &budget.end);
+  if (!is_read) return refused("has no tokens for the markers of reasoning.");
+  out->generate.sampling.reasoning = std::move(budget);
+  return std::nullopt;
 }
 
 Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) const {

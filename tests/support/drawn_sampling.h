@@ -48,6 +48,11 @@ inline SamplingParams DrawSampling(SamplingParams from, int vocab) {
       for (int i = 1 + below(3); i > 0; --i) word.push_back(below(vocab));
       params.bad_words.push_back(word);
     }
+  if (percent(25)) {
+    params.reasoning.max_tokens = below(12);
+    if (percent(30)) params.reasoning.begin = {below(vocab / 2)};
+    for (int n = 1 + below(3); n > 0; --n) params.reasoning.end.push_back(below(vocab / 2));
+  }
   if (percent(20)) params.vocab_end = vocab / 2 + 1 + below(vocab / 2);
   if (percent(50))
     params.top_logprobs = below(static_cast<int>(RequestLimits::kTopLogprobs.max) + 1);

@@ -209,8 +209,15 @@ std::span<const Field> AnswerFields() {
        "auto", "separate_reasoning as llama.cpp spells it: none is false"},
       {"stream_reasoning", kAtOpenAi, RefusedRule{"reasoning is streamed as the text is", {"true"}},
        "", ""},
-      {"thinking_token_budget", kAtOpenAi, RefusedRule{"reasoning is not bounded by itself", {}},
-       "", ""},
+      {"thinking_token_budget", kAtChat,
+       IntRule{&ApiRequest::reasoning_budget, 0,
+               static_cast<int64_t>(Limits::kReasoningTokens.max)},
+       "",
+       "Tokens of reasoning, after which the model's end of reasoning follows; 400 if the model "
+       "has "
+       "none or enable_thinking is false"},
+      {"thinking_token_budget", kAtCompletions | kAtResponses,
+       RefusedRule{"it belongs to /v1/chat/completions", {}}, "", ""},
       {"reasoning_budget", kAtOpenAi, RefusedRule{"reasoning is not bounded by itself", {"-1"}}, "",
        ""},
       {"enable_thinking", kAtOpenAi, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},

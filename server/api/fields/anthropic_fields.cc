@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "server/api/fields/anthropic_messages.h"
 #include "server/api/fields/field.h"
 #include "text/stop_matcher.h"
@@ -24,6 +25,15 @@ FieldProblem ReadThinking(const std::string& path, const json::value& value, Api
   if (type == nullptr) return WrongType(path, value, "an object with a type");
   if (*type != "enabled" && *type != "disabled" && *type != "adaptive")
     return WrongValue(path + ".type", *type, "enabled, disabled or adaptive");
+  if (const json::value* budget = thinking->if_contains("budget_tokens");
+      budget != nullptr && *type == "enabled") {
+    const int64_t* tokens = budget->if_int64();
+    constexpr double kMax = Limits::kReasoningTokens.max;
+    if (tokens == nullptr || *tokens < 1 || static_cast<double>(*tokens) > kMax)
+      return WrongValue(path + ".budget_tokens", *budget,
+                        absl::StrCat("an integer from 1 to ", static_cast<int64_t>(kMax)));
+    request->reasoning_budget = *tokens;
+  }
   if (*type != "adaptive")
     request->template_variables =
         json::serialize(json::object{{"enable_thinking", *type == "enabled"}});
@@ -93,8 +103,10 @@ std::span<const Field> AnthropicFields() {
        OwnRule{
            Parse<ReadThinking>, kObjectSchema,
            R"([{"type":"enabled","budget_tokens":1024},{"type":"disabled"},{"type":"adaptive"}])",
-           R"([7,{},{"type":"much"}])"},
-       "", "enabled and disabled are enable_thinking of the template; budget_tokens has no effect"},
+           R"([7,{},{"type":"much"},{"type":"enabled","budget_tokens":0}])"},
+       "",
+       "enabled and disabled are enable_thinking of the template; after budget_tokens tokens of "
+       "reasoning the model's end of reasoning follows"},
       {"metadata", kAtConversation, NoEffectRule{}, "", "Of the client's account"},
       {"service_tier", kAtConversation, NoEffectRule{}, "", "Of the client's account"},
       {"inference_geo", kAtConversation, NoEffectRule{}, "", "Of the client's account"},
