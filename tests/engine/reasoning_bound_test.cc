@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// What a model that wants to write `wanted` generates under the budget.
+// Returns what a model that wants to write `wanted` generates under the budget.
 Tokens Generated(const ReasoningBudget& budget, const Tokens& wanted) {
   ReasoningBound bound(budget);
   Tokens generated;

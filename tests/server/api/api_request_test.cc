@@ -135,7 +135,6 @@ TEST_CASE("what peers know, changes what comes out and is not built is refused b
       {"length_penalty", "2"},
       {"logits_processors", R"(["x"])"},
       {"vllm_xargs", R"({"a":1})"},
-      {"thinking_token_budget", "5"},
       {"ebnf", R"("a")"},
       {"guided_decoding_backend", R"("xgrammar")"},
       {"grammar_lazy", "true"},

@@ -104,6 +104,14 @@ const std::map<const FieldLimit*, Setter>& Setters() {
        [](GenerateRequest* r, double n) {
          r->sampling.grammar = {GrammarKind::kLark, std::string(static_cast<size_t>(n), 'a')};
        }},
+      {&Limits::kReasoningTokens,
+       [](GenerateRequest* r, double n) {
+         r->sampling.reasoning.max_tokens = static_cast<int32_t>(n);
+       }},
+      {&Limits::kReasoningMarker,
+       [](GenerateRequest* r, double n) {
+         r->sampling.reasoning.end = Ascending(static_cast<size_t>(n), kLastToken);
+       }},
       {&Limits::kVocabEnd,
        [](GenerateRequest* r, double end) { r->sampling.vocab_end = static_cast<int32_t>(end); }},
       {&Limits::kTopLogprobs,
@@ -278,6 +286,9 @@ TEST_CASE("what is beyond a row never leaves the router") {
   refused(Limits::kAllowedTokens, Limits::kAllowedTokens.max + 1);
   refused(Limits::kBadWords, Limits::kBadWords.max + 1);
   refused(Limits::kBadWordTokens, 0);
+  refused(Limits::kReasoningTokens, -1);
+  refused(Limits::kReasoningTokens, Limits::kReasoningTokens.max + 1);
+  refused(Limits::kReasoningMarker, Limits::kReasoningMarker.max + 1);
   refused(Limits::kVocabEnd, -1);
   refused(Limits::kTopLogprobs, Limits::kTopLogprobs.max + 1);
   refused(Limits::kLogprobTokens, Limits::kLogprobTokens.max + 1);
