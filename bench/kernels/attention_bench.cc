@@ -20,7 +20,7 @@
 namespace baton {
 namespace {
 
-constexpr int kKvHeads = 4, kGroup = 3;  // the 125M shape
+constexpr int kKvHeads = 4;
 constexpr int kChunk = 32;  // query tokens of a prefill measurement, at the end of the context
 
 // Returns the seconds of the fastest run; runs as often as fits into `seconds`, at least three
@@ -159,11 +159,11 @@ void MeasureShapes(const AttentionBenchOptions& o, KvType type, int head_dim, in
   const auto name = [&](const char* phase) {
     return absl::StrFormat("attention_%s%s_d%d_ctx%d", phase, Suffix(type), head_dim, context);
   };
-  Workload prefill(type, head_dim, kGroup, context, 1, std::min(context, kChunk));
+  Workload prefill(type, head_dim, o.group, context, 1, std::min(context, kChunk));
   MeasureShape(o, name("prefill"), false, prefill, results);
   const int64_t bytes = int64_t{context} * kKvHeads * head_dim * 4;
   const int n = static_cast<int>(std::max<int64_t>(1, o.decode_bytes / bytes));
-  Workload decode(type, head_dim, kGroup, context, n, 1);
+  Workload decode(type, head_dim, o.group, context, n, 1);
   MeasureShape(o, name("decode"), true, decode, results);
 }
 
@@ -235,6 +235,9 @@ absl::Status CheckDigests(const std::vector<KernelResult>& results) {
 }  // namespace
 
 absl::StatusOr<std::vector<KernelResult>> MeasureAttention(const AttentionBenchOptions& options) {
+  if (options.group < 1 || options.group > 64)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--group: %d query heads per KV head; it must be from 1 to 64", options.group));
   AttentionBenchOptions o = options;
   if (o.isas.empty()) {
     RequestAmxPermission();

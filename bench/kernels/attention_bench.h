@@ -18,12 +18,14 @@ struct AttentionBenchOptions {
   std::vector<int> threads = {1, 2};
   std::vector<int> contexts = {512, 4096};
   SamplePlan plan{.min_samples = 7, .seconds = 0.5};  // per measurement
+  int group = 4;                                      // query heads that share a KV head
   int spin_us = 50;
   int64_t decode_bytes = 256 << 20;  // K and V that decoding reads: more than caches hold
   bool json = false;
 };
 
-// Digests depend on type of KV, head size and context alone. Fails where a path is not supported.
+// Digests depend on type of KV, group, head size and context alone. InvalidArgument: a group
+// outside 1-64, or a path that is not supported.
 absl::StatusOr<std::vector<KernelResult>> MeasureAttention(const AttentionBenchOptions& options);
 // Prints the table (and with json one object as the last line). Errors: those of MeasureAttention,
 // and digests that differ between paths or numbers of threads.

@@ -79,8 +79,8 @@ struct ApiRequest {
   std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
   std::optional<int64_t> min_tokens;
   std::optional<int64_t> reasoning_budget;  // tokens of reasoning
-  std::vector<LogitBias> logit_bias;       // ascending by token, each token once
-  std::vector<int32_t> allowed_token_ids;  // ascending, each once
+  std::vector<LogitBias> logit_bias;        // ascending by token, each token once
+  std::vector<int32_t> allowed_token_ids;   // ascending, each once
   std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;  // each once

@@ -40,6 +40,15 @@ TEST_CASE("every path with any number of threads gives one digest for the same a
   CHECK(all.size() == shapes);
 }
 
+TEST_CASE("a group that no model has fails the attention benchmark") {
+  for (const int group : {0, 65}) {
+    AttentionBenchOptions options;
+    options.group = group;
+    CHECK_THAT(std::string(MeasureAttention(options).status().message()),
+               Catch::Matchers::Contains("--group"));
+  }
+}
+
 TEST_CASE("a path this machine lacks fails the attention benchmark") {
   for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAmx}) {
     if (CheckIsaSupported(isa).ok()) continue;
