@@ -237,7 +237,7 @@ TEST_CASE("log-probabilities of all prompts and choices together are bounded") {
         Endpoint::kCompletions,
         absl::StrCat(R"({"prompt":[)", absl::StrJoin(prompt, ","), "],", fields, "}"), &request));
     std::vector<PreparedPrompt> prompts;
-    return PreparePrompts(Demo(), request, 0, absl::CivilSecond(), &prompts);
+    return PreparePrompts(Demo(), request, 0, TextMoment{}, &prompts);
   };
   constexpr size_t kTokens = 2000;  // 8 choices of 2,000 tokens: 16 entries of each are the bound
   CHECK_FALSE(refusal(R"("n":8,"prompt_logprobs":15)", kTokens));
