@@ -42,8 +42,7 @@ baton bench step MODEL    whole forward passes, without server or network
 baton bench kernels       linear layers on every path, also in a plain order
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler on every path: --threads 1,2
-  --contexts 512,4096 --group 4 (query heads per KV head)
-  --seconds 0.5 (kernels: 1) --samples 7 (min number)
+  --contexts 512,4096 --group 4 (heads per KV head), both: --seconds --samples 7
 baton bench grammar       masks of structured output: --vocab 128000 --rounds 3
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0 = not limited) --rounds 3
