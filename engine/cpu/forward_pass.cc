@@ -8,9 +8,9 @@
 namespace baton {
 namespace {
 
-// Rows of one element-wise work item: a group of the KV layout, because sixteen tokens share its
-// cache lines.
-constexpr int kRowsPerItem = 16;
+// Max rows of one element-wise work item: a group of the KV layout, because sixteen tokens share
+// its cache lines.
+constexpr int kMaxItemRows = 16;
 
 Epilogue ActivationOf(const ModelDesc& desc) {
   if (desc.activation == Activation::kSilu) return Epilogue::kSwiGlu;
@@ -198,9 +198,12 @@ void ForwardPass::LmHead(std::span<const int32_t> rows, const Activations& x, fl
 
 template <typename Fn>
 void ForwardPass::ForRows(int n, const Fn& fn) {
-  m_.compute->For((n + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
-    const int first = static_cast<int>(item) * kRowsPerItem;
-    for (int row = first; row < std::min(first + kRowsPerItem, n); ++row) fn(row);
+  // Rows of a batch are shared out evenly.
+  const int members = m_.compute->n_threads();
+  const int item_rows = std::clamp((n + members - 1) / members, 1, kMaxItemRows);
+  m_.compute->For((n + item_rows - 1) / item_rows, [&](int64_t item, int) {
+    const int first = static_cast<int>(item) * item_rows;
+    for (int row = first; row < std::min(first + item_rows, n); ++row) fn(row);
   });
 }
 

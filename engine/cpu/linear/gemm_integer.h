@@ -95,11 +95,12 @@ class IntegerGemm {
   static int64_t PackedRowsBytes(const LinearJob& job) {
     return job.rows * (Steps(job) * kRowStepWords + 1 + Groups(job)) * 4;
   }
-  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
-  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
-    const Tiling tiling(job);
-    const int64_t first = tiling.RowsBefore(tile), end = tiling.RowsBefore(tile + 1);
-    for (int64_t row = first; row < end; ++row) PackRow(job, row, first, end, room);
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).PackItems(); }
+  static void Pack(const LinearJob& job, int64_t item, bf16* room) {
+    const auto rows = Tiling(job).RowsOfItem(item);
+    for (int64_t row = rows.first; row < rows.end; ++row) {
+      PackRow(job, row, rows.tile_first, rows.tile_end, room);
+    }
   }
   // Packs a row of the tile that holds rows [first, end).
   static void PackRow(const LinearJob& job, int64_t row, int64_t first, int64_t end, bf16* room) {

@@ -37,6 +37,19 @@ struct RowTiles {
     return tile * rows - (small > 0 ? small : 0);
   }
 
+  // One item packs the rows of a tile, or one row if a single tile holds them all: members share
+  // the work of a batch that is decoded.
+  int64_t PackItems() const { return count > 1 ? count : rows; }
+  struct PackedRows {
+    int64_t first, end;            // rows of the item
+    int64_t tile_first, tile_end;  // rows of their tile
+  };
+  PackedRows RowsOfItem(int64_t item) const {
+    if (count == 1) return {item, item + 1, 0, rows};
+    const int64_t first = RowsBefore(item), end = RowsBefore(item + 1);
+    return {first, end, first, end};
+  }
+
  private:
   static int64_t CountOf(int64_t rows) {
     if (rows <= V::kDirectTileRows) return 1;

@@ -77,7 +77,7 @@ class VectorGemm {
 
   static int64_t WordsPerRow(const LinearJob& job) { return Groups(job) * V::kSteps * 2; }
   static int64_t PackedRowsBytes(const LinearJob& job) { return job.rows * WordsPerRow(job) * 4; }
-  static int64_t PackItems(const LinearJob& job) { return Tiling(job).count; }
+  static int64_t PackItems(const LinearJob& job) { return Tiling(job).PackItems(); }
 
   // Groups of the K block that begins with `group`.
   static int64_t GroupsFrom(const LinearJob& job, int64_t group) {
@@ -91,14 +91,14 @@ class VectorGemm {
     return static_cast<uint32_t*>(job.packed_rows) + row_groups * V::kSteps * 2;
   }
 
-  static void Pack(const LinearJob& job, int64_t tile, bf16* room) {
-    const Tiling tiling(job);
-    const int64_t first_row = tiling.RowsBefore(tile);
-    const int64_t rows = tiling.RowsBefore(tile + 1) - first_row;
-    for (int64_t r = 0; r < rows; ++r) {
-      const bf16* const x = InputRow(job, first_row + r, room);
+  static void Pack(const LinearJob& job, int64_t item, bf16* room) {
+    const auto at = Tiling(job).RowsOfItem(item);
+    const int64_t rows = at.tile_end - at.tile_first;
+    for (int64_t row = at.first; row < at.end; ++row) {
+      const bf16* const x = InputRow(job, row, room);
+      const int64_t row_words = (row - at.tile_first) * V::kSteps * (2 / V::kPasses);
       for (int64_t first = 0; first < Groups(job); first += kBlockGroups) {
-        uint32_t* words = TileWords(job, first_row, first) + r * V::kSteps * (2 / V::kPasses);
+        uint32_t* words = TileWords(job, at.tile_first, first) + row_words;
         for (int64_t g = 0; g < GroupsFrom(job, first); ++g, words += 2 * rows * V::kSteps) {
           V::PackGroup(x + (first + g) * 32, words, words + rows * V::kSteps);
         }
