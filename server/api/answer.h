@@ -49,6 +49,9 @@ class Answer {
   // The id by which a client may ask for the answer while it runs; empty: by none.
   virtual std::string stored_id() const { return ""; }
   virtual void Discard() {}  // is not stored any more
+  // Bytes of the events so far that tell of the prompts: as many at once as the request's bounds
+  // allow, not as fast as tokens come.
+  size_t prompt_bytes() const { return prompt_bytes_; }
 
   size_t n_choices() const { return texts_.size(); }
   const GeneratedText& text(size_t choice) const { return texts_[choice]; }
@@ -62,6 +65,7 @@ class Answer {
 
   const size_t choices_per_prompt_;
   std::vector<GeneratedText> texts_;  // by choice
+  size_t prompt_bytes_ = 0;
 
  private:
   bool cancelled_ = false;

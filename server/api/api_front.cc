@@ -373,7 +373,7 @@ void ApiFront::Send(Running* running, const std::string& events) {
                          Decorated(std::move(head), running->call.request.path, running->id(),
                                    options_.cors_origin));
   }
-  server_->Write(running->call.exchange, events);
+  server_->Write(running->call.exchange, events, running->answer->prompt_bytes());
   running->last_write = MonotonicNow();
 }
 

@@ -78,8 +78,7 @@ std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   ++choice.n_waiting;
   const bool waits = text.n_tokens() > 1 && choice.n_waiting < stream_interval_;
   if (!stream_ || waits) return "";
-  std::string events = BeginOnce(i);
-  return events + Event(i, false);
+  return Events(i, false);
 }
 
 void CompletionAnswer::Take(size_t i, AnswerPiece piece) {
@@ -100,11 +99,7 @@ std::string CompletionAnswer::OnChoiceEnd(size_t i, const EmitEnd& end) {
   choice.end = end;
   last_ended_ = i;
   if (!stream_) return "";
-  std::string events = BeginOnce(i);
-  const bool has_logprobs = logprobs_ && choice.logprobs.n_taken() < texts_[i].n_told();
-  const bool has_piece = !choice.piece.empty() || choice.n_waiting > 0 || has_logprobs;
-  if (form_.finish != nullptr && has_piece) events += Event(i, false);
-  return events + Event(i, true);
+  return Events(i, true);
 }
 
 std::string CompletionAnswer::OnEnd() {
@@ -133,6 +128,18 @@ std::string CompletionAnswer::Envelope(const Fill& fill) const {
     json.FieldOrNull("system_fingerprint", about_.system_fingerprint);
     fill(json);
   });
+}
+
+std::string CompletionAnswer::Events(size_t i, bool last) {
+  const Choice& choice = choices_[i];
+  const bool is_first = !choice.has_begun;
+  std::string events = BeginOnce(i);
+  const bool has_logprobs = logprobs_ && choice.logprobs.n_taken() < texts_[i].n_told();
+  const bool has_piece = !choice.piece.empty() || choice.n_waiting > 0 || has_logprobs;
+  if (!last || (form_.finish != nullptr && has_piece)) events += Event(i, false);
+  if (last) events += Event(i, true);
+  if (is_first) prompt_bytes_ += events.size();
+  return events;
 }
 
 std::string CompletionAnswer::BeginOnce(size_t i) {

@@ -73,6 +73,9 @@ class CompletionAnswer : public Answer {
   std::vector<ReportedToken> EchoedTokens(size_t i) const;
   void Keep(Choice* choice, const EmitToken& token) const;
   void Take(size_t i, AnswerPiece piece);
+  // Events with all that the choice has to tell, its first one before, if that is due. last: up to
+  // the finish reason.
+  std::string Events(size_t i, bool last);
   std::string BeginOnce(size_t i);
   // An event with all that the choice has to tell. last: with the finish reason.
   std::string Event(size_t i, bool last);

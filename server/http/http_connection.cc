@@ -226,13 +226,13 @@ void HttpConnection::StartStream(const HttpReply& head) {
   if (head.close) answered_.keep_alive = false;
 }
 
-void HttpConnection::Write(std::string_view bytes) {
+void HttpConnection::Write(std::string_view bytes, size_t owed) {
   BATON_CHECK(streaming_);
   pending_ += stream_head_;
   stream_head_.clear();
   if (overflowed_) return;
   AppendChunk(bytes, answered_.is_http_1_0, &pending_);
-  if (pending_.size() + writing_.size() - written_ > core_->options.max_unsent) {
+  if (unsent() > core_->options.max_unsent + owed) {
     overflowed_ = true;  // not from here: the caller is inside the handler
     pending_.clear();
     asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });

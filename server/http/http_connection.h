@@ -57,7 +57,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Start();
   void Reply(const HttpReply& reply);
   void StartStream(const HttpReply& head);
-  void Write(std::string_view bytes);
+  void Write(std::string_view bytes, size_t owed);
   void EndStream();
   void Close();  // closes at once, without OnGone
   // True if no answer is owed and every byte is written.

@@ -114,9 +114,9 @@ void HttpServer::StartStream(ExchangeId id, const HttpReply& head) {
   const auto found = core_->exchanges.find(id);
   if (found != core_->exchanges.end()) found->second->StartStream(head);
 }
-void HttpServer::Write(ExchangeId id, std::string_view bytes) {
+void HttpServer::Write(ExchangeId id, std::string_view bytes, size_t owed) {
   const auto found = core_->exchanges.find(id);
-  if (found != core_->exchanges.end()) found->second->Write(bytes);
+  if (found != core_->exchanges.end()) found->second->Write(bytes, owed);
 }
 void HttpServer::EndStream(ExchangeId id) {
   const auto found = core_->exchanges.find(id);

@@ -57,8 +57,9 @@ class HttpServer {
   void Reply(ExchangeId id, const HttpReply& reply);
   // `head` without body; its bytes go out with the first Write.
   void StartStream(ExchangeId id, const HttpReply& head);
-  // Bytes written in one turn of the loop leave in one piece.
-  void Write(ExchangeId id, std::string_view bytes);
+  // Bytes written in one turn of the loop leave in one piece. owed: so many of the stream, up to
+  // and with these, were written as fast as no client reads; they may wait beside max_unsent.
+  void Write(ExchangeId id, std::string_view bytes, size_t owed = 0);
   void EndStream(ExchangeId id);
 
   // From now on every answer ends its connection, and idle connections are closed. Calls `drained`

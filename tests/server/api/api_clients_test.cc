@@ -1,6 +1,7 @@
 // Connections of misbehaving API clients: slow, silent, closed, or too many.
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_join.h"
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -115,6 +116,28 @@ TEST_CASE("a client that does not read is cancelled at a bound") {
   REQUIRE(client.Send(Post("/v1/completions", kLongStream)));
   CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 1; }));
   CHECK(served.WaitFor([&] { return served.generator->View().running == 0; }));
+}
+
+TEST_CASE("what a stream tells of its prompts is no reason to cancel a client that reads") {
+  Served served;
+  std::vector<int32_t> prompt(4000, 5);
+  prompt.back() = 6;
+  const std::string ids = absl::StrCat("[", absl::StrJoin(prompt, ","), "]");
+  const auto request = [&](int max_tokens) {
+    return Post("/v1/completions", absl::StrCat(R"({"prompt":[)", ids, ",", ids,
+                                                R"(],"prompt_logprobs":15,"stream":true,)",
+                                                R"("max_tokens":)", max_tokens, "}"));
+  };
+  RawClient reader(served.port);
+  REQUIRE(reader.Send(request(2)));
+  CHECK(reader.ReadUntil("data: [DONE]\n\n"));
+  CHECK(reader.received.size() > 4 * HttpServerOptions().max_unsent);  // beyond any socket buffer
+  CHECK(served.generator->n_cancelled == 0);
+  served.generator->endless = true;
+  RawClient idler(served.port);
+  idler.SetReceiveBuffer(4096);
+  REQUIRE(idler.Send(request(90)));
+  CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 2; }));
 }
 
 TEST_CASE("a client that stops reading runs into the write deadline") {

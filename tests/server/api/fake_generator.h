@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "server/api/generator.h"
@@ -25,6 +26,11 @@ class FakeGenerator : public Generator {
     auto& run = runs_[id];
     run.max_tokens = request.max_tokens;
     run.token = request.prompt.back();
+    if (request.prompt_logprobs >= 0) {
+      const auto n_top = static_cast<size_t>(request.prompt_logprobs);
+      run.of_prompt.assign(request.prompt.size() - 1,
+                           {.logprob = -2, .rank = 3, .top = {n_top, {run.token, -1.5f}}});
+    }
     submitted.push_back(std::move(request));
     if (!hold) loop_->Post([this, id] { Step(id); });
     return id;
@@ -71,6 +77,7 @@ class FakeGenerator : public Generator {
   struct Run {
     int max_tokens = 0, n = 0;
     int32_t token = 0;
+    std::vector<PromptLogprob> of_prompt{};
   };
   void Step(RequestId id) {
     StepOnce(id);
@@ -84,6 +91,7 @@ class FakeGenerator : public Generator {
     token.index = found->second.n++;
     token.token = found->second.token;
     token.logprob = -1;
+    token.prompt_logprobs = std::exchange(found->second.of_prompt, {});
     const bool last = !endless && found->second.n == found->second.max_tokens;
     listener_->OnToken(token);
     if (last) End(id, EndReason::kLength, absl::OkStatus());
