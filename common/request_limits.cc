@@ -80,8 +80,8 @@ absl::Status CheckSampling(const SamplingParams& params) {
     RETURN_IF_ERROR(CheckIds(Limits::kBadWordTokens, word));
   RETURN_IF_ERROR(CheckGrammar(params.grammar));
   RETURN_IF_ERROR(CheckLimit(Limits::kReasoningTokens, params.reasoning.max_tokens));
-  RETURN_IF_ERROR(CheckIds(Limits::kReasoningMarker, params.reasoning.begin));
-  RETURN_IF_ERROR(CheckIds(Limits::kReasoningMarker, params.reasoning.end));
+  RETURN_IF_ERROR(CheckLimit(Limits::kReasoningMarker, params.reasoning.begin));
+  RETURN_IF_ERROR(CheckLimit(Limits::kReasoningMarker, params.reasoning.end));
   RETURN_IF_ERROR(CheckLimit(Limits::kVocabEnd, params.vocab_end));
   RETURN_IF_ERROR(CheckLimit(Limits::kTopLogprobs, params.top_logprobs));
   return CheckIds(Limits::kLogprobTokens, params.logprob_tokens);

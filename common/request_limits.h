@@ -56,7 +56,7 @@ struct RequestLimits {
                                            static_cast<double>(kLastGrammarKind)};
   static constexpr FieldLimit kGrammarBytes{"bytes of a grammar", 0, kMaxGrammarBytes};
   static constexpr FieldLimit kReasoningTokens{"thinking_token_budget", 0, kContextTokens - 1};
-  static constexpr FieldLimit kReasoningMarker{"tokens of a marker of reasoning", 0, 16};
+  static constexpr FieldLimit kReasoningMarker{"token of a marker of reasoning", -1, kTokenId.max};
   static constexpr FieldLimit kVocabEnd{"end of the vocabulary", 0,
                                         std::numeric_limits<int32_t>::max()};
   static constexpr FieldLimit kTopLogprobs{"top_logprobs", -1, 20};

@@ -18,12 +18,13 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
-// Bounds the reasoning that an answer begins with: after so many tokens of it the end marker
-// follows, whatever the logits say.
+// Bounds the reasoning that an answer begins with: after so many tokens of it the token that closes
+// it follows, whatever the logits say.
 struct ReasoningBudget {
-  int32_t max_tokens = 0;        // between the markers
-  std::vector<int32_t> begin{};  // opens reasoning; empty: the prompt has opened it
-  std::vector<int32_t> end{};    // closes it; empty: there is no bound
+  int32_t max_tokens = 0;  // after the one that opens it
+  int32_t begin = -1;      // opens reasoning if it is the first one; -1: the prompt has opened it
+  int32_t end = -1;        // closes it; -1: there is no bound
+  bool is_set() const { return end >= 0; }
   bool operator==(const ReasoningBudget&) const = default;
 };
 
@@ -66,7 +67,7 @@ inline bool NeedsHistory(const SamplingParams& params, int32_t n_generated) {
   if (params.repetition_penalty != 1) return true;
   if (n_generated == 0) return false;
   return params.grammar.kind != GrammarKind::kNone || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0 || !params.reasoning.end.empty() ||
+         params.frequency_penalty != 0 || params.reasoning.is_set() ||
          std::any_of(params.bad_words.begin(), params.bad_words.end(),
                      [](const std::vector<int32_t>& word) { return word.size() > 1; });
 }

@@ -39,10 +39,9 @@ void Encode(const SamplingParams& in, wire::SamplingParams* out) {
   out->mutable_logprob_tokens()->Add(in.logprob_tokens.begin(), in.logprob_tokens.end());
   out->set_grammar_kind(static_cast<int32_t>(in.grammar.kind));
   out->set_grammar_text(in.grammar.text);
-  const ReasoningBudget& reasoning = in.reasoning;
-  out->set_reasoning_tokens(reasoning.max_tokens);
-  out->mutable_reasoning_begin()->Add(reasoning.begin.begin(), reasoning.begin.end());
-  out->mutable_reasoning_end()->Add(reasoning.end.begin(), reasoning.end.end());
+  out->set_reasoning_tokens(in.reasoning.max_tokens);
+  out->set_reasoning_begin(in.reasoning.begin);
+  out->set_reasoning_end(in.reasoning.end);
 }
 
 absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
@@ -66,9 +65,7 @@ absl::StatusOr<SamplingParams> Decode(const wire::SamplingParams& in) {
   out.top_logprobs = in.top_logprobs();
   out.logprob_tokens.assign(in.logprob_tokens().begin(), in.logprob_tokens().end());
   out.grammar = {static_cast<GrammarKind>(in.grammar_kind()), in.grammar_text()};
-  out.reasoning.max_tokens = in.reasoning_tokens();
-  out.reasoning.begin.assign(in.reasoning_begin().begin(), in.reasoning_begin().end());
-  out.reasoning.end.assign(in.reasoning_end().begin(), in.reasoning_end().end());
+  out.reasoning = {in.reasoning_tokens(), in.reasoning_begin(), in.reasoning_end()};
   if (const absl::Status status = CheckSampling(out); !status.ok())
     return absl::InvalidArgumentError(absl::StrCat("sampling.", status.message()));
   return out;

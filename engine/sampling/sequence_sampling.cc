@@ -121,7 +121,7 @@ void SequenceSampling::ChangeLogits(std::span<const float> logits, std::span<flo
   if (has_grammar()) MaskByGrammar(changed);
   if (MasksStops())
     for (const int32_t token : stop_tokens_) Mask(changed, token);
-  if (const auto token = reasoning_.forced()) Force(*token, changed);
+  if (reasoning_.must_end()) Force(params_.reasoning.end, changed);
 }
 
 void SequenceSampling::Force(int32_t token, std::span<float> logits) const {

@@ -53,7 +53,7 @@ class SequenceSampling {
   size_t DrawableOf(size_t vocab) const;
   // False: the next token is drawn from the logits as they are.
   bool ChangesLogits() const {
-    return !is_plain_ || has_grammar() || MasksStops() || reasoning_.forced().has_value();
+    return !is_plain_ || has_grammar() || MasksStops() || reasoning_.must_end();
   }
   // Writes the logits that the next token is drawn from; both have the same length. Ids beyond it
   // are ignored. Needs the numerics MXCSR. Time: that of the copy, and that of the entries of the

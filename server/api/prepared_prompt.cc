@@ -257,17 +257,14 @@ Problem PromptMaker::BoundReasoning(PreparedPrompt* out) const {
   if (markers.close.empty()) return refused("has no marker that ends reasoning.");
   if (request_.template_variables.find(R"("enable_thinking":false)") != std::string::npos)
     return refused("does not reason here: enable_thinking is false.");
-  ReasoningBudget budget{.max_tokens = static_cast<int32_t>(*request_.reasoning_budget)};
-  const auto read = [&](std::string_view marker, Ids* ids) {
-    auto encoded = model_.tokenizer->Encode(marker, false);
-    if (encoded.ok()) *ids = *std::move(encoded);
-    return !ids->empty() &&
-           CheckLimit(RequestLimits::kReasoningMarker, static_cast<double>(ids->size())).ok();
-  };
-  const bool is_read = (out->inside_reasoning || read(markers.open, &budget.begin)) &&
-                       read(markers.close, &budget.end);
-  if (!is_read) return refused("has no tokens for the markers of reasoning.");
-  out->generate.sampling.reasoning = std::move(budget);
+  // Several tokens spell the same text in more than one way, so that the end would be missed.
+  const auto begin = model_.tokenizer->IdOf(markers.open);
+  const auto end = model_.tokenizer->IdOf(markers.close);
+  if (!begin || !end) return refused("has no single tokens for the markers of reasoning.");
+  out->generate.sampling.reasoning = {
+      .max_tokens = static_cast<int32_t>(*request_.reasoning_budget),
+      .begin = out->inside_reasoning ? -1 : *begin,
+      .end = *end};
   return std::nullopt;
 }
 

@@ -32,7 +32,7 @@ SamplingParams EveryParameter() {
           .bad_words = {{1}, {0, 2, 4}},
           .grammar = {GrammarKind::kRegex, "[a-z\xC3\xA9]+"},
           .vocab_end = 32000,
-          .reasoning = {.max_tokens = 7, .begin = {3}, .end = {8, 2}},
+          .reasoning = {.max_tokens = 7, .begin = 0, .end = 8},
           .top_logprobs = 20,
           .logprob_tokens = {9, 1, 9}};
 }
@@ -199,8 +199,8 @@ TEST_CASE("the history is needed by what looks back, and from the first generate
   CHECK(NeedsHistory({.repetition_penalty = 1.1f}, 0));
   CHECK_FALSE(NeedsHistory({.presence_penalty = 1}, 0));
   CHECK(NeedsHistory({.presence_penalty = 1}, 1));
-  CHECK_FALSE(NeedsHistory({.reasoning = {.end = {1}}}, 0));
-  CHECK(NeedsHistory({.reasoning = {.end = {1}}}, 1));
+  CHECK_FALSE(NeedsHistory({.reasoning = {.end = 1}}, 0));
+  CHECK(NeedsHistory({.reasoning = {.end = 1}}, 1));
   CHECK(NeedsHistory({.frequency_penalty = -1}, 1));
   CHECK_FALSE(NeedsHistory({.bad_words = {{1}, {2}}}, 5));
   CHECK(NeedsHistory({.bad_words = {{1}, {2, 3}}}, 5));

@@ -50,8 +50,8 @@ inline SamplingParams DrawSampling(SamplingParams from, int vocab) {
     }
   if (percent(25)) {
     params.reasoning.max_tokens = below(12);
-    if (percent(30)) params.reasoning.begin = {below(vocab / 2)};
-    for (int n = 1 + below(3); n > 0; --n) params.reasoning.end.push_back(below(vocab / 2));
+    if (percent(30)) params.reasoning.begin = below(vocab / 2);
+    params.reasoning.end = below(vocab / 2);
   }
   if (percent(20)) params.vocab_end = vocab / 2 + 1 + below(vocab / 2);
   if (percent(50))

@@ -215,7 +215,7 @@ std::span<const Field> AnswerFields() {
        "",
        "Tokens of reasoning, after which the model's end of reasoning follows; 400 if the model "
        "has "
-       "none or enable_thinking is false"},
+       "no token for it, or enable_thinking is false"},
       {"thinking_token_budget", kAtCompletions | kAtResponses,
        RefusedRule{"it belongs to /v1/chat/completions", {}}, "", ""},
       {"reasoning_budget", kAtOpenAi, RefusedRule{"reasoning is not bounded by itself", {"-1"}}, "",

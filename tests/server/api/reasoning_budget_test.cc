@@ -3,15 +3,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/messages_answer.h"
+#include "server/api/model_text.h"
 #include "tests/server/api/asked_answer.h"
 
 namespace baton {
 namespace {
 
-// The demo model, as if its template knew of reasoning; opened: the prompt begins it.
+// The demo model, as if its template knew of reasoning and its tokenizer of the tags; opened: the
+// prompt begins it.
 std::unique_ptr<ServedModel> Reasoner(bool opened) {
   auto model = LoadDemo();
   model->answer_format.reasoning = ReasoningFormat::kThinkTags;
+  model->tokenizer = *LoadTokenizer(BATON_SOURCE_DIR "/tests/data/tokenizers/qwen2");
   model->chat_template = *ChatTemplate::FromSource(
       absl::StrCat("{{ messages[0].content }}", opened ? "<think>\n" : ""), "");
   return model;
@@ -38,15 +41,16 @@ Prepared Prepare(const ServedModel& model, const std::string& field,
 }  // namespace
 
 TEST_CASE("thinking_token_budget becomes a bound with the model's markers") {
+  const int32_t begin = *Reasoner(true)->tokenizer->IdOf("<think>");
+  const int32_t end = *Reasoner(true)->tokenizer->IdOf("</think>");
   for (const int budget : {0, 5}) {
     const std::string field = absl::StrCat(R"("thinking_token_budget":)", budget);
     const Prepared opened = Prepare(*Reasoner(true), field);
     REQUIRE_FALSE(opened.error);
-    CHECK(opened.reasoning == ReasoningBudget{.max_tokens = budget, .end = Ids("</think>")});
+    CHECK(opened.reasoning == ReasoningBudget{.max_tokens = budget, .end = end});
     const Prepared unopened = Prepare(*Reasoner(false), field);
     REQUIRE_FALSE(unopened.error);
-    CHECK(unopened.reasoning ==
-          ReasoningBudget{.max_tokens = budget, .begin = Ids("<think>"), .end = Ids("</think>")});
+    CHECK(unopened.reasoning == ReasoningBudget{.max_tokens = budget, .begin = begin, .end = end});
   }
   CHECK(Prepare(*Reasoner(true), R"("thinking_token_budget":null)").reasoning == ReasoningBudget());
 }
@@ -62,6 +66,15 @@ TEST_CASE("a budget for reasoning that cannot be is refused by name") {
       Prepare(*Reasoner(true), five + R"(,"chat_template_kwargs": {"enable_thinking": false})");
   REQUIRE(off.error);
   CHECK(off.error->param == "thinking_token_budget");
+  const auto spelled = Reasoner(true);  // its markers are several tokens
+  spelled->tokenizer = std::move(LoadDemo()->tokenizer);
+  const Prepared in_pieces = Prepare(*spelled, five);
+  REQUIRE(in_pieces.error);
+  CHECK(in_pieces.error->param == "thinking_token_budget");
+  CHECK(in_pieces.error->message.find("no single tokens") != std::string::npos);
+  CHECK_FALSE(
+      Prepare(*spelled, R"("thinking":{"type":"enabled","budget_tokens":9})", Endpoint::kMessages)
+          .error);
   for (const char* bad : {"-1", "1.5", R"("5")", "1e12"}) {
     INFO(bad);
     const Prepared refused =
@@ -77,7 +90,7 @@ TEST_CASE("thinking.budget_tokens of /v1/messages is the same bound") {
   };
   const std::string enabled = thinking(R"("enabled","budget_tokens":1024)");
   CHECK(Prepare(*Reasoner(true), enabled, Endpoint::kMessages).reasoning ==
-        ReasoningBudget{.max_tokens = 1024, .end = Ids("</think>")});
+        ReasoningBudget{.max_tokens = 1024, .end = *Reasoner(true)->tokenizer->IdOf("</think>")});
   for (const char* none : {R"("enabled")", R"("disabled")", R"("adaptive")"}) {
     const Prepared prepared = Prepare(*Reasoner(true), thinking(none), Endpoint::kMessages);
     CHECK_FALSE(prepared.error);

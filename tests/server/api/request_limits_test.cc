@@ -109,9 +109,7 @@ const std::map<const FieldLimit*, Setter>& Setters() {
          r->sampling.reasoning.max_tokens = static_cast<int32_t>(n);
        }},
       {&Limits::kReasoningMarker,
-       [](GenerateRequest* r, double n) {
-         r->sampling.reasoning.end = Ascending(static_cast<size_t>(n), kLastToken);
-       }},
+       [](GenerateRequest* r, double id) { r->sampling.reasoning.end = static_cast<int32_t>(id); }},
       {&Limits::kVocabEnd,
        [](GenerateRequest* r, double end) { r->sampling.vocab_end = static_cast<int32_t>(end); }},
       {&Limits::kTopLogprobs,
@@ -288,7 +286,7 @@ TEST_CASE("what is beyond a row never leaves the router") {
   refused(Limits::kBadWordTokens, 0);
   refused(Limits::kReasoningTokens, -1);
   refused(Limits::kReasoningTokens, Limits::kReasoningTokens.max + 1);
-  refused(Limits::kReasoningMarker, Limits::kReasoningMarker.max + 1);
+  refused(Limits::kReasoningMarker, -2);
   refused(Limits::kVocabEnd, -1);
   refused(Limits::kTopLogprobs, Limits::kTopLogprobs.max + 1);
   refused(Limits::kLogprobTokens, Limits::kLogprobTokens.max + 1);
