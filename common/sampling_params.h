@@ -48,7 +48,9 @@ struct SamplingParams {
   GrammarSpec grammar{};
   int32_t vocab_end = 0;  // ids from here on have no token and are never drawn; 0: all have one
 
-  // Forces a token after all of the above: no bias, mask or grammar keeps it from being drawn.
+  // Forces a token after all of the above: no bias or mask keeps it from being drawn, and a grammar
+  // only delays it. Where the token stands in no text of the grammar, as in the middle of a
+  // character, the next one is drawn as if the budget were larger.
   ReasoningBudget reasoning{};
 
   // Reported with each token: the log-probabilities of the most probable tokens (-1: none is asked

@@ -20,6 +20,10 @@ bool Has(std::span<const float> logits, int32_t token) {
   return static_cast<uint32_t>(token) < logits.size();
 }
 
+bool IsSet(std::span<const uint32_t> bits, size_t i) {
+  return (bits[i / 32] >> (i % 32) & 1u) != 0;
+}
+
 void Mask(std::span<float> logits, int32_t token) {
   if (Has(logits, token)) logits[static_cast<size_t>(token)] = -kInfinity;
 }
@@ -121,7 +125,8 @@ void SequenceSampling::ChangeLogits(std::span<const float> logits, std::span<flo
   if (has_grammar()) MaskByGrammar(changed);
   if (MasksStops())
     for (const int32_t token : stop_tokens_) Mask(changed, token);
-  if (reasoning_.must_end()) Force(params_.reasoning.end, changed);
+  if (reasoning_.must_end() && GrammarAllows(params_.reasoning.end))
+    Force(params_.reasoning.end, changed);
 }
 
 void SequenceSampling::Force(int32_t token, std::span<float> logits) const {
@@ -154,10 +159,15 @@ void SequenceSampling::MaskBadWords(std::span<float> logits) const {
   }
 }
 
+bool SequenceSampling::GrammarAllows(int32_t token) const {
+  if (!has_grammar()) return true;
+  const auto i = static_cast<size_t>(token);
+  return i < mask_.size() * 32 && IsSet(mask_, i);
+}
+
 void SequenceSampling::MaskByGrammar(std::span<float> logits) const {
   const size_t n_masked = std::min(logits.size(), mask_.size() * 32);
-  for (size_t i = 0; i < n_masked; ++i)
-    logits[i] = (mask_[i / 32] >> (i % 32) & 1u) != 0 ? logits[i] : -kInfinity;
+  for (size_t i = 0; i < n_masked; ++i) logits[i] = IsSet(mask_, i) ? logits[i] : -kInfinity;
   std::fill(logits.begin() + static_cast<std::ptrdiff_t>(n_masked), logits.end(), -kInfinity);
 }
 

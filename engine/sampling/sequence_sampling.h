@@ -74,6 +74,7 @@ class SequenceSampling {
   void Penalize(std::span<float> logits) const;
   void MaskBadWords(std::span<float> logits) const;
   void MaskByGrammar(std::span<float> logits) const;
+  bool GrammarAllows(int32_t token) const;
   void Force(int32_t token, std::span<float> logits) const;
 
   const SamplingParams& params_;

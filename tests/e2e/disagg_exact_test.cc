@@ -335,7 +335,6 @@ std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_tokens) {
     request.sampling.grammar = {GrammarKind::kRegex, absl::StrCat(request.sampling.seed)};
     request.sampling.allowed_tokens.clear();
     request.sampling.vocab_end = 0;
-    request.sampling.reasoning = {};  // its marker is no text of the grammar
   }
   return requests;
 }

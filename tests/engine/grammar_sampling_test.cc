@@ -93,6 +93,34 @@ TEST_CASE("a text that is over ends, whatever min_tokens says") {
   CHECK(sequence.status().ok());
 }
 
+TEST_CASE("the end of reasoning waits until the grammar allows it") {
+  Sampler sampler;
+  int n_waited = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    std::mt19937_64 random(seed);
+    SamplingParams params = Params(std::to_string(seed), seed);
+    constexpr int32_t kClose = 30;
+    params.reasoning = {.max_tokens = 3, .end = kClose};
+    const HashGrammar grammar(params.grammar.text, kVocab);
+    SequenceSampling sequence(params, {}, {}, 0, &grammar);
+    const auto judge = *grammar.NewMatcher();
+    bool is_open = true;
+    for (int i = 0; i < 30; ++i) {
+      std::vector<uint32_t> bits(judge->mask_words());
+      REQUIRE(judge->FillMask(bits).ok());
+      const bool may_close = (bits[0] >> kClose & 1) != 0;
+      const int32_t token = DrawNext(sampler, sequence, Logits(random));
+      REQUIRE(sequence.status().ok());
+      REQUIRE(judge->Push(token).ok());
+      if (is_open && i >= 3) CHECK((token == kClose) == may_close);
+      n_waited += is_open && i >= 3 && !may_close;
+      is_open = is_open && token != kClose;
+    }
+    CHECK_FALSE(is_open);
+  }
+  CHECK(n_waited > 10);
+}
+
 TEST_CASE("ids beyond the grammar's vocabulary are never drawn") {
   std::mt19937_64 random(4);
   Sampler sampler;

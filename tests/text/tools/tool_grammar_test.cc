@@ -248,6 +248,25 @@ TEST_CASE("a model may reason before it calls") {
   }
 }
 
+TEST_CASE("the end of reasoning may come between characters, not inside one") {
+  const Family& qwen = Families()[2];
+  ToolGrammarRequest request = TwoTools(qwen, true);
+  request.inside_reasoning = true;
+  GrammarMatcher matcher = MatcherOf(qwen, request);
+  const int32_t close = qwen.model.tokenizer->IdOf("</think>").value();
+  const auto may_close = [&] {
+    const std::vector<int32_t> allowed = grammar_walk::Allowed(qwen.model, matcher);
+    return std::binary_search(allowed.begin(), allowed.end(), close);
+  };
+  const std::vector<int32_t> bytes = Encode(qwen, "\U0001F986");
+  REQUIRE(bytes.size() > 1);
+  CHECK(may_close());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    REQUIRE(matcher.Push(bytes[i]).ok());
+    CHECK(may_close() == (i + 1 == bytes.size()));
+  }
+}
+
 TEST_CASE("a marker that is a special token is written as that token") {
   const Family& mistral = Families()[3];
   GrammarMatcher matcher = MatcherOf(mistral, TwoTools(mistral, true));
