@@ -180,6 +180,7 @@ absl::StatusOr<PromptText> ChatTemplate::Render(const ChatTemplateInput& input) 
   PromptText prompt = Taken(rendered);
   if (input.continue_final_message) {
     ASSIGN_OR_RETURN(prompt.text, final_message.CutAfter(prompt.text));
+    prompt.continued = final_message.LengthIn(prompt.text);
     std::erase_if(*prompt.controls,
                   [&](const PromptText::Place& place) { return place.end > prompt.text.size(); });
   }

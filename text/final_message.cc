@@ -93,4 +93,8 @@ absl::StatusOr<std::string> FinalMessage::CutAfter(std::string_view prompt) cons
   return std::string(prompt.substr(mark).starts_with(kMark) ? cut : StripEnd(cut));
 }
 
+size_t FinalMessage::LengthIn(std::string_view cut) const {
+  return cut.size() - std::min(cut.size(), cut.rfind(StripEnd(StripStart(text_))));
+}
+
 }  // namespace baton

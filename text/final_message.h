@@ -7,6 +7,7 @@
 //   return last.CutAfter(text);
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,8 @@ class FinalMessage {
   // Returns the prompt up to the end of the message's text; without the white space there if the
   // template trims messages. InvalidArgument: the template did not write the text.
   absl::StatusOr<std::string> CutAfter(std::string_view prompt) const;
+  // Bytes of the message's text at the end of what CutAfter returned.
+  size_t LengthIn(std::string_view cut) const;
 
  private:
   std::string messages_;

@@ -1,6 +1,7 @@
 // The text of a prompt, and which of its special tokens count. Plain data.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct PromptText {
   // text spells elsewhere (a message, a tool's result) is text. Absent: a plain prompt, in which
   // every spelling becomes its token.
   std::optional<std::vector<Place>> controls{};
+  // Bytes at the end that are the text of the last message, with which the answer goes on.
+  size_t continued = 0;
 };
 
 }  // namespace baton

@@ -93,7 +93,7 @@ class PromptMaker {
   Problem TruncateText(const std::string& text, Ids* ids) const;
   // The prompt as the answer repeats it. text: as it was sent; null: as ids, or changed.
   Problem Echo(const std::string* text, const std::string& param, PreparedPrompt* out) const;
-  Problem BoundReasoning(PreparedPrompt* out) const;
+  Problem BoundReasoning(const PromptText& prompt, PreparedPrompt* out) const;
   Problem FitContext(const std::string& param, PreparedPrompt* out) const;
 
   const ServedModel& model_;
@@ -236,34 +236,40 @@ Problem PromptMaker::MakeChat(PreparedPrompt* out) const {
   if (auto problem = Tokenize(prompt, "messages", add_special, &out->generate.prompt))
     return problem;
   if (kept_tokens_) Truncate(request_, *kept_tokens_, &out->generate.prompt);
-  out->inside_reasoning =
-      EndsInsideReasoning(prompt.text, AnswerFormatOf(model_, request_).reasoning);
+  out->inside_reasoning = EndsInsideReasoning(
+      prompt.text, AnswerFormatOf(model_, request_).reasoning, prompt.continued);
   if (auto problem = MakeAnswerGrammar(model_, request_, out->inside_reasoning,
                                        &out->generate.sampling.grammar))
     return problem;
-  if (auto problem = BoundReasoning(out)) return problem;
+  if (auto problem = BoundReasoning(prompt, out)) return problem;
   return FitContext("messages", out);
 }
 
-// Anthropic's clients send a budget to any model: one that does not reason keeps within it.
-Problem PromptMaker::BoundReasoning(PreparedPrompt* out) const {
+// Bounds reasoning that is told as content, too. Anthropic's clients send a budget to any model:
+// one that does not reason keeps within it.
+Problem PromptMaker::BoundReasoning(const PromptText& prompt, PreparedPrompt* out) const {
   if (!request_.reasoning_budget) return std::nullopt;
   const auto refused = [&](const char* why) -> Problem {
     if (request_.endpoint == Endpoint::kMessages) return std::nullopt;
     return Unsupported("thinking_token_budget",
                        absl::StrCat("thinking_token_budget: the model `", model_.name, "` ", why));
   };
-  const ReasoningMarkers markers = MarkersOf(model_.answer_format.reasoning);
+  const ReasoningFormat format = model_.answer_format.reasoning;
+  const ReasoningMarkers markers = MarkersOf(format);
   if (markers.close.empty()) return refused("has no marker that ends reasoning.");
   if (request_.template_variables.find(R"("enable_thinking":false)") != std::string::npos)
     return refused("does not reason here: enable_thinking is false.");
+  const bool has_grammar = out->generate.sampling.grammar.kind != GrammarKind::kNone;
+  if (has_grammar && AnswerFormatOf(model_, request_).reasoning == ReasoningFormat::kNone)
+    return refused(
+        "does not reason here: without separate_reasoning the grammar holds the whole answer.");
   // Several tokens spell the same text in more than one way, so that the end would be missed.
   const auto begin = model_.tokenizer->IdOf(markers.open);
   const auto end = model_.tokenizer->IdOf(markers.close);
   if (!begin || !end) return refused("has no single tokens for the markers of reasoning.");
   out->generate.sampling.reasoning = {
       .max_tokens = static_cast<int32_t>(*request_.reasoning_budget),
-      .begin = out->inside_reasoning ? -1 : *begin,
+      .begin = EndsInsideReasoning(prompt.text, format, prompt.continued) ? -1 : *begin,
       .end = *end};
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
 #include "text/tools/answer_format.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -146,11 +147,16 @@ std::vector<std::string_view> AllMarkers(const AnswerFormat& format) {
   return markers;
 }
 
-bool EndsInsideReasoning(std::string_view prompt, ReasoningFormat format) {
-  const std::string_view open = MarkersOf(format).open;
-  while (!prompt.empty() && absl::ascii_isspace(static_cast<unsigned char>(prompt.back())))
-    prompt.remove_suffix(1);
-  return !open.empty() && prompt.ends_with(open);
+bool EndsInsideReasoning(std::string_view prompt, ReasoningFormat format, size_t continued) {
+  const auto [open, close] = MarkersOf(format);
+  if (open.empty()) return false;
+  const size_t begin = prompt.size() - std::min(prompt.size(), continued);
+  constexpr std::string_view kSpace = " \t\n\v\f\r";
+  std::string_view before = prompt.substr(0, begin), begun = prompt.substr(begin);
+  before = before.substr(0, before.find_last_not_of(kSpace) + 1);
+  begun.remove_prefix(std::min(begun.size(), begun.find_first_not_of(kSpace)));
+  const bool is_opened = before.ends_with(open) || begun.starts_with(open);
+  return is_opened && begun.find(close) == std::string_view::npos;
 }
 
 }  // namespace baton

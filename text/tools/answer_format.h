@@ -46,7 +46,8 @@ ReasoningMarkers MarkersOf(ReasoningFormat format);
 std::vector<std::string_view> AllMarkers(const AnswerFormat& format);
 
 // Whether the answer to this prompt begins inside reasoning: the prompt ends with the opening
-// marker, and white space.
-bool EndsInsideReasoning(std::string_view prompt, ReasoningFormat format);
+// marker and white space; of an answer that goes on with a text of so many bytes, the marker stands
+// before it or begins it, and it is not closed.
+bool EndsInsideReasoning(std::string_view prompt, ReasoningFormat format, size_t continued = 0);
 
 }  // namespace baton

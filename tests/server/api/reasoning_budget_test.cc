@@ -55,6 +55,47 @@ TEST_CASE("thinking_token_budget becomes a bound with the model's markers") {
   CHECK(Prepare(*Reasoner(true), R"("thinking_token_budget":null)").reasoning == ReasoningBudget());
 }
 
+TEST_CASE("reasoning that is told as content is bounded as well") {
+  for (const char* joined : {R"("separate_reasoning":false)", R"("reasoning_format":"none")"}) {
+    INFO(joined);
+    const std::string fields = absl::StrCat(R"("thinking_token_budget":5,)", joined);
+    const int32_t begin = *Reasoner(true)->tokenizer->IdOf("<think>");
+    CHECK(Prepare(*Reasoner(true), fields).reasoning.begin == -1);
+    CHECK(Prepare(*Reasoner(true), fields).reasoning.is_set());
+    CHECK(Prepare(*Reasoner(false), fields).reasoning.begin == begin);
+    const Prepared held =
+        Prepare(*Reasoner(true), fields + R"(,"response_format":{"type":"json_object"})");
+    REQUIRE(held.error);
+    CHECK(held.error->param == "thinking_token_budget");
+    CHECK(held.error->message.find("separate_reasoning") != std::string::npos);
+  }
+  const Prepared beside = Prepare(
+      *Reasoner(true), R"("thinking_token_budget":5,"response_format":{"type":"json_object"})");
+  CHECK_FALSE(beside.error);
+  CHECK(beside.reasoning.is_set());
+}
+
+TEST_CASE("a budget bounds the reasoning of an answer that goes on inside it") {
+  const auto goes_on = [](const std::string& text) {
+    ApiRequest request;
+    const std::string body = absl::StrCat(
+        R"({"messages":[{"role":"user","content":"<think>"},{"role":"assistant","content":")", text,
+        R"("}],"continue_final_message":true,"thinking_token_budget":5})");
+    REQUIRE_FALSE(ParseApiRequest(Endpoint::kChat, body, &request));
+    const auto model = Reasoner(false);
+    model->chat_template = *ChatTemplate::FromSource(
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", "");
+    std::vector<PreparedPrompt> prompts;
+    REQUIRE_FALSE(PreparePrompts(*model, request, 0, {}, &prompts));
+    const bool is_inside = prompts[0].inside_reasoning;
+    CHECK((prompts[0].generate.sampling.reasoning.begin == -1) == is_inside);
+    return is_inside;
+  };
+  CHECK(goes_on("<think> Hm"));
+  CHECK_FALSE(goes_on("Hm"));
+  CHECK_FALSE(goes_on("<think> Hm </think> So"));
+}
+
 TEST_CASE("a budget for reasoning that cannot be is refused by name") {
   const std::string five = R"("thinking_token_budget":5)";
   const Prepared without = Prepare(Demo(), five);

@@ -83,6 +83,17 @@ TEST_CASE("a prompt may end inside reasoning") {
   CHECK(!EndsInsideReasoning("<think> Hm", kThinkTags));
   CHECK(!EndsInsideReasoning("<think>", kThinkBrackets));
   CHECK(!EndsInsideReasoning("\n", kNone));
+  const std::string before = "<think> of the user <|assistant|>";
+  const auto goes_on = [&](const std::string& opened, const std::string& text) {
+    return EndsInsideReasoning(before + opened + text, kThinkTags, text.size());
+  };
+  CHECK(goes_on("", "<think>"));
+  CHECK(goes_on("", " <think> Hm"));
+  CHECK(goes_on("<think>\n", "Hm"));
+  CHECK(!goes_on("", "Hm"));
+  CHECK(!goes_on("", "Hm <think> Hm"));
+  CHECK(!goes_on("", "<think> Hm</think> So"));
+  CHECK(!goes_on("<think>\n", "Hm</think> So"));
 }
 
 TEST_CASE("a marker's first byte stands nowhere else in it") {
