@@ -224,10 +224,11 @@ void PrefillScheduler::Open(PromptRound* round) {
   Emit(MakeOpen(*round));
 }
 
-int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder) {
+int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder,
+                                 int scored_cost) {
   BATON_DCHECK(pieces_.empty());
   pages_.BeginTurn(kept_pages);
-  const int before = budget;
+  const int before = builder->n_tokens();
   bool may_start = true, slice_is_next = false;
   for (Prompt* prompt : queue_.InOrder()) {
     if (budget <= 0) break;
@@ -244,11 +245,13 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
       ChooseSlice(prompt, now);
       slice_is_next |= prompt == slice_ && NextBlock(1).has_value();
     }
-    if (RunsInSteps(prompt)) budget -= AddPiece(prompt, budget, now, builder);
+    if (!RunsInSteps(prompt)) continue;
+    const int cost = prompt->is_scored() ? scored_cost : 1;
+    budget -= cost * AddPiece(prompt, std::max(1, budget / cost), now, builder);
   }
   for (const Piece& piece : pieces_) queue_.CountOvertaking(*piece.prompt, piece.end - piece.begin);
   SendOpens(now);
-  return before - budget;
+  return builder->n_tokens() - before;
 }
 
 // may_start: nobody who is before it waits for pages.

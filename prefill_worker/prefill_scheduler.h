@@ -78,8 +78,10 @@ class PrefillScheduler {
 
   // --- one step
   // Adds pieces of at most `budget` tokens in all; returns the number of tokens. Also chooses the
-  // slice, and sends due OPENs. kept_pages: free pages that are reserved for others.
-  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder);
+  // slice, and sends due OPENs. kept_pages: free pages that are reserved for others. scored_cost:
+  // tokens of the budget that a scored one takes; the last may take more than is left.
+  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder,
+                 int scored_cost = 1);
   // Bytes per layer that this step makes final for handoffs; 0: no peer waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
   // Announces the finished pages of the step's layers [0, to).

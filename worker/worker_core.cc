@@ -17,6 +17,10 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
+// Counts a prompt token that is scored beside decode rows: the token needs the LM head too, which
+// takes about as long as the layers where these are small.
+constexpr int kScoredCost = 2;
+
 constexpr absl::Duration kMaxLoadInterval = absl::Seconds(1);
 constexpr absl::Duration kMinLoadInterval = absl::Milliseconds(20);
 
@@ -236,8 +240,10 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   int budget = limits_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
-  step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_);
+  const int scored_cost = step.n_rows > 0 ? kScoredCost : 1;
+  step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_, scored_cost);
   if (builder_.n_tokens() == 0) return step;
+  step.scores = !builder_.batch().scored_rows.empty();
   step.prefill_pairs = PairsOf(builder_.batch(), step.n_rows);
   const int n_layers = backend_->model().n_layers;
   const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
@@ -277,9 +283,13 @@ void WorkerCore::RunStep(const Step& step) {
   FinishMasks();
   const absl::Time end = ports_.clock();
   decode_.StepDone(*backend_, &sampler_, end);
+  if (step.scores) {  // the rows' tokens do not wait for that
+    TakeEffects();
+    SendReport();
+  }
   prefill_.StepDone(backend_, &sampler_, end);
   TakeEffects();
-  Measure(step, end - start);
+  Measure(step, end - start, ports_.clock() - start);
 }
 
 void WorkerCore::FinishMasks() {
@@ -342,7 +352,7 @@ void WorkerCore::Compute(const SliceBlock& block) {
   }
 }
 
-void WorkerCore::Measure(const Step& step, absl::Duration duration) {
+void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration duration) {
   const int n_rows = step.n_rows, n_prefill = step.n_prefill;
   const double seconds = absl::ToDoubleSeconds(duration);
   ++metrics_.steps;
@@ -353,7 +363,7 @@ void WorkerCore::Measure(const Step& step, absl::Duration duration) {
   metrics_.last_step_seconds = seconds;
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
-  if (n_rows == 0) prefill_meter_.Add(n_prefill, step.prefill_pairs, seconds);
+  if (n_rows == 0) prefill_meter_.Add(n_prefill, step.prefill_pairs, absl::ToDoubleSeconds(layers));
   if (n_prefill == 0) Mix(&metrics_.decode_step_ms, seconds * 1e3);
 }
 

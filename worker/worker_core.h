@@ -92,6 +92,7 @@ class WorkerCore {
   struct Step {
     int n_rows = 0, n_prefill = 0;
     double prefill_pairs = 0;  // (query, key) pairs
+    bool scores = false;       // tokens of prompts, when the layers are done
     int layers_at_once = 1;
   };
   Step ComposeStep(absl::Time now);  // without rows and tokens: no step
@@ -101,7 +102,8 @@ class WorkerCore {
   bool RunSliceBlock(int max_rows);
   void Compute(const SliceBlock& block);
   int RowsBeside(const Step& step) const;
-  void Measure(const Step& step, absl::Duration duration);
+  // layers: the part of the duration that was no sampling and scoring.
+  void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
   void TakeEffects();
   void TakePrefillEffects();
   void Report(WorkerEvent event);

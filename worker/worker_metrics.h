@@ -30,7 +30,7 @@ struct WorkerMetrics {
   uint64_t pages_trimmed = 0;  // given back, whole or in part, since they fell out of a window
   uint64_t parts_ended = 0, parts_cancelled = 0, parts_failed = 0;
   uint64_t preemptions = 0;    // rows that lost their pages to others: dispatched again
-  double step_seconds = 0;     // inside steps
+  double step_seconds = 0;     // inside steps, sampling and scoring among it
   double prefill_seconds = 0;  // part of step_seconds: steps that carried prefill tokens
   double decode_seconds = 0;   // part of step_seconds: steps that carried rows
   double last_step_seconds = 0;

@@ -37,7 +37,12 @@ struct NotingBackend : HashBackend {
     HashBackend::FinishSlice(layer, from, to);
     block_rows.push_back(to - from);
   }
+  std::span<const float> ScoredLogits(int from, int to) override {
+    if (before_scores) before_scores();
+    return HashBackend::ScoredLogits(from, to);
+  }
   std::vector<int> block_rows;
+  std::function<void()> before_scores;
 };
 
 struct WorkerFixture {
@@ -261,6 +266,37 @@ TEST_CASE("rows do not wait for a slice, and it goes on beside them") {
   rig.Flow(1, 3);
   rig.Turns();
   REQUIRE(rig.tokens[7].at(0).token == Expected(rig.prompt, 1).tokens[0]);
+}
+
+TEST_CASE("scoring a prompt is part of its step, and the step's rows do not wait for it") {
+  WorkerFixture rig;
+  rig.Sequence();
+  PrefillRequest scored;
+  scored.request_id = 9;
+  scored.epoch = 1;
+  scored.tokens = rig.prompt;
+  scored.sampling.temperature = 0;
+  scored.prompt_logprobs = 0;
+  rig.Say(scored);
+  size_t n_told = 0;
+  rig.backend.before_scores = [&] {
+    rig.now += absl::Seconds(1);
+    n_told = rig.tokens[8].size();
+  };
+  const WorkerMetrics before = rig.core->metrics();
+  for (size_t i = 1; i <= 3; ++i) {  // half of the two tokens beside rows, which may be one
+    REQUIRE(rig.core->Turn());
+    CHECK(n_told == i);
+    const WorkerMetrics metrics = rig.core->metrics();
+    CHECK(metrics.prefill_tokens == before.prefill_tokens + i);
+    CHECK(metrics.step_seconds - before.step_seconds > static_cast<double>(i));
+    CHECK(metrics.prefill_seconds - before.prefill_seconds > static_cast<double>(i));
+  }
+  rig.Turns();
+  CHECK(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
+  rig.now += absl::Seconds(2);
+  rig.Turns();
+  CHECK(rig.load.prefill_fit.token < 1e-3);  // what prompts cost that are not scored
 }
 
 TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one block") {
