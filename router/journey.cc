@@ -357,7 +357,8 @@ absl::Status Journey::OnPromptLogprobs(Incarnation from, const PromptLogprobs& t
   if (from != plan_.prefill)
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   RETURN_IF_ERROR(scored_.Add(told));
-  silent_until_ = now + options_.attempt_silence;
+  // The rest of the prompt is still to be computed: the time predicted for it stays.
+  silent_until_ = std::max(silent_until_, now + options_.attempt_silence);
   return absl::OkStatus();
 }
 

@@ -26,6 +26,7 @@ struct RouterOptions {
   absl::Duration worker_silence = absl::Seconds(3);
   // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long
   // (before the first sign: plus 20 times the predicted wait) is recalled and dispatched again.
+  // Log-probabilities of a part of the prompt are a sign, too, and keep what is left of that wait.
   absl::Duration attempt_silence = absl::Minutes(5);
   // After a relay's handoff broke, reports of its other ranks and lost workers are awaited for so
   // long: they tell which worker to replace.

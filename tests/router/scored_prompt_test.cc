@@ -90,6 +90,21 @@ TEST_CASE("an attempt that goes on after the first token is not asked again") {
   CHECK(r.prompt_logprobs[id] == Whole(20));
 }
 
+TEST_CASE("a part of them is a sign of life, and never shortens the time for the rest") {
+  const absl::Duration silence = absl::Minutes(1);
+  PairHarness r(RouterOptions{.attempt_silence = silence});
+  REQUIRE(r.Report(kP1, {MeasuredLoad(1)}).ok());  // 20 seconds for the prompt, 400 with the slack
+  const RequestId id = r.Submit(Scored(20, 4, 1));
+  REQUIRE(r.Report(kP1, {Told(id, 1, 7)}).ok());
+  r.AdvanceWith(absl::Seconds(450), {kP1, kD1});
+  CHECK(r.LastPrefill().epoch == 1);
+  REQUIRE(r.Report(kP1, {Told(id, 8, 7)}).ok());
+  r.AdvanceWith(absl::Seconds(50), {kP1, kD1});  // beyond what was predicted
+  CHECK(r.LastPrefill().epoch == 1);
+  r.AdvanceWith(absl::Seconds(20), {kP1, kD1});
+  CHECK(r.LastPrefill().epoch == 2);
+}
+
 TEST_CASE("no relay shares such a prompt") {
   RelayHarness r;
   r.Cancel(r.Submit(100, 3));
