@@ -134,7 +134,7 @@ void Journey::Dispatch(const Plan& plan, const PlanNames& names, absl::Time now)
   look_at_ = plan.is_relay() && plan.first_token_ms > 0
                  ? now + LateAfter(absl::Milliseconds(plan.first_token_ms))
                  : absl::InfiniteFuture();
-  surprised_ = false;
+  surprised_ = is_scored();  // scoring is in no prediction
   outcome_.reset();
   prefill_open_ = true;
   decode_open_ = plan.decode != 0;

@@ -109,8 +109,8 @@ class Journey {
   absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
   // Returns the outcome once, after the running attempt's first token, and only if the prediction
-  // could have been right: no decode worker was full, and no cached KV was found that the router
-  // did not expect.
+  // could have been right: no decode worker was full, no cached KV was found that the router did
+  // not expect, and the prompt was not scored.
   std::optional<FirstTokenOutcome> TakeOutcome();
   void OnWorkerLost(Incarnation worker, const std::string& name);
 

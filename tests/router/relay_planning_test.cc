@@ -182,6 +182,25 @@ TEST_CASE("KV that was found says nothing about predictions") {
   for (int i = 0; i < 20; ++i) REQUIRE(r.Run(8192, 1000, 64).slices.size() == 2);
 }
 
+TEST_CASE("scored prompts, which take longer, say nothing about predictions") {
+  RelayPlanningFixture r;
+  for (int i = 0; i < 5; ++i) {
+    GenerateRequest scored;
+    scored.prompt.assign(8192, 5);
+    scored.max_tokens = 1;
+    scored.prompt_logprobs = 0;
+    const RequestId id = r.Submit(std::move(scored));
+    r.now += absl::Seconds(2);  // ten times the prediction
+    PromptLogprobs told{.request_id = id, .epoch = 1, .position = 1};
+    told.tokens.resize(8191);
+    REQUIRE(
+        r.Report(r.LastPrefillWorker(), {told, Token(id, 8192, 7), baton::Ended(id, true)}).ok());
+    REQUIRE(r.End(id).reason == EndReason::kLength);
+  }
+  REQUIRE(r.Run(8192, 200).slices.size() == 2);
+  CHECK(r.Slices(8192).size() == 1);  // beside such prompts, the relay would not have been slow
+}
+
 TEST_CASE("a link that falls to a hundredth: later prompts are planned by its new speed") {
   RelayPlanningFixture r;
   const auto link = [&](double bytes_per_second) {
