@@ -35,7 +35,7 @@ ApiError InvalidText(const std::string& param, const absl::Status& status) {
   return InvalidField(
       param,
       absl::StrCat(message, " (server.text_deadline); send a shorter prompt, or its token ids."),
-      "prompt_too_slow");
+      kPromptTooSlow);
 }
 
 ApiError Unsupported(std::string param, std::string message) {

@@ -27,6 +27,7 @@ struct ApiError {
 ApiError HttpError(int status, std::string message, std::string code = "");
 ApiError UnknownModel(const std::string& name);  // 404; names no field
 ApiError InvalidField(std::string param, std::string message, std::string code = "invalid_value");
+inline constexpr char kPromptTooSlow[] = "prompt_too_slow";  // a code
 // A prompt that its template or the tokenizer refuses, or for which they take too long.
 ApiError InvalidText(const std::string& param, const absl::Status& status);
 ApiError Unsupported(std::string param, std::string message);

@@ -1,5 +1,7 @@
 #include "server/api/prepared_request.h"
 
+#include <utility>
+
 #include "server/api/guarded_work.h"
 #include "server/api/truncation_search.h"
 
@@ -7,6 +9,7 @@ namespace baton {
 namespace {
 
 bool IsTooLong(const ApiError& problem) { return problem.code == "context_length_exceeded"; }
+bool IsTooSlow(const ApiError& problem) { return problem.code == kPromptTooSlow; }
 
 }  // namespace
 
@@ -44,18 +47,23 @@ std::optional<ApiError> PreparedRequest::Truncate(const ServedModel& model, int6
   const int64_t room = whole.n_ctx.value_or(0) - request.max_tokens.value_or(1);
   if (room < 1) return whole;
   TruncationSearch search(request.response.message_bytes, whole.n_prompt_tokens.value_or(0), room);
-  std::optional<size_t> tried;
+  std::vector<PreparedPrompt> fitting;
   while (const auto next = search.Next()) {
-    tried = next;
-    if (const auto problem = TryPrompts(model, max_context, *next)) {
-      search.OnTooLong(problem->n_prompt_tokens.value_or(0));
-    } else {
+    const auto problem = TryPrompts(model, max_context, *next);
+    if (!problem) {
       search.OnFits(static_cast<int64_t>(prompts.front().generate.prompt.size()));
+      fitting = std::move(prompts);
+    } else if (!IsTooSlow(*problem)) {  // too long, or refused by the template in this form
+      search.OnTooLong(problem->n_prompt_tokens.value_or(0));
+    } else if (!search.found()) {
+      return problem;
+    } else {
+      break;
     }
   }
   if (!search.found()) return whole;
-  if (tried == search.found()) return std::nullopt;
-  return TryPrompts(model, max_context, *search.found());
+  prompts = std::move(fitting);
+  return ReadConversation(*search.found(), &request);
 }
 
 std::optional<ApiError> PreparedRequest::TryPrompts(const ServedModel& model, int64_t max_context,

@@ -454,6 +454,18 @@ TEST_CASE("with truncation auto the oldest messages go, and no more than must") 
   CHECK(parts.request.messages_in_parts.empty());
   // The conversation stays whole for later responses.
   CHECK_THAT(cut.request.response.conversation, Catch::Contains("number 0 "));
+  // A prompt that would fit and takes too long is not called too long.
+  const auto slow = LoadDemo();
+  slow->text_limit = absl::Milliseconds(300);
+  slow->chat_template = *ChatTemplate::FromSource(
+      "{% if messages|length < 40 %}{% for a in range(90000) %}{% for b in range(90000) %}"
+      "{% endfor %}{% endfor %}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}",
+      "");
+  PreparedRequest late;
+  late.Read(kResponsesApi, *slow, {}, 200, body + R"(,"truncation":"auto"})");
+  REQUIRE(late.error);
+  CHECK(late.error->code == kPromptTooSlow);
+  CHECK(late.error->param == "input");
 }
 
 }  // namespace
