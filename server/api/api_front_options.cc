@@ -17,8 +17,9 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
       "bodies up to this size are tokenized on the front thread, if 0.5 ms suffice for them");
   settings->Bytes("server.text_cache", &options->text_cache, 0, int64_t{64} << 30,
                   "tokens of messages that were tokenized before; 0 = none are kept");
-  settings->Bytes("server.text_queue", &options->text_queue, 1 << 20, int64_t{64} << 30,
-                  "bodies that wait to be tokenized; more are refused with 429");
+  settings->Bytes(
+      "server.text_queue", &options->text_queue, 1 << 20, int64_t{64} << 30,
+      "bodies that wait to be tokenized, or a larger one alone; more are refused with 429");
   settings->Duration("server.text_deadline", &options->text_deadline, absl::Milliseconds(10),
                      absl::Hours(1),
                      "for the template and the tokenizer of a request, which then gets 400");

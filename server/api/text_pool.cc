@@ -20,8 +20,9 @@ TextPool::~TextPool() {
 }
 
 bool TextPool::HasRoom(ClientId client, size_t bytes) const {
+  if (load_.jobs == 0) return true;
   const size_t jobs_left = options_.max_jobs - load_.jobs;
-  const size_t bytes_left = options_.max_bytes - load_.bytes;
+  const size_t bytes_left = options_.max_bytes - std::min(options_.max_bytes, load_.bytes);
   if (jobs_left < 1 || bytes_left < bytes) return false;
   const auto queue = queues_.find(client);
   if (queue == queues_.end()) return true;

@@ -3,8 +3,8 @@
 // Jobs wait in a queue per client, in order of arrival, and threads take one from each client in
 // turn: a client waits for one job of each other client, however many these have. All queues
 // together are bounded in jobs and in bytes of input; a client with jobs waiting may not have more
-// than is left for all others, so that nobody fills the queue alone. Made and destroyed by one
-// thread.
+// than is left for all others, so that nobody fills the queue alone. A job may always wait alone,
+// however long, so that none is refused for ever. Made and destroyed by one thread.
 #pragma once
 
 #include <condition_variable>

@@ -72,7 +72,6 @@ TEST_CASE("jobs of one client run in order") {
 
 TEST_CASE("the queue is bounded in bytes and in jobs") {
   HeldPool held(4, 100);
-  CHECK(held.Add(1, 101) == 0);
   CHECK(held.Add(1, 100) != 0);
   CHECK(held.pool.load() == TextPool::Load{1, 100});
   CHECK(held.Add(2, 1) == 0);
@@ -80,6 +79,18 @@ TEST_CASE("the queue is bounded in bytes and in jobs") {
   CHECK(held.Add(6, 0) == 0);  // four jobs wait
   CHECK(held.Release().size() == 4);
   CHECK(held.pool.load() == TextPool::Load());
+}
+
+TEST_CASE("a job beyond the bound waits alone, and nothing beside it") {
+  HeldPool held(4, 100);
+  REQUIRE(held.Add(1, 40, "small") != 0);
+  CHECK(held.Add(2, 101) == 0);
+  CHECK(held.Release() == Names{"small"});
+  HeldPool empty(4, 100);
+  REQUIRE(empty.Add(2, 101, "large") != 0);
+  CHECK(empty.Add(1, 0) != 0);
+  CHECK(empty.Add(3, 1) == 0);
+  CHECK(empty.Release().front() == "large");
 }
 
 TEST_CASE("nobody fills the queue alone") {
