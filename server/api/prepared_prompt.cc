@@ -204,18 +204,21 @@ Problem PromptMaker::Echo(const std::string* text, const std::string& param,
                           PreparedPrompt* out) const {
   if (!request_.echo) return std::nullopt;
   const Ids& ids = out->generate.prompt;
-  if (text != nullptr) {
-    out->echo = *text;
-  } else if (model_.tokenizer != nullptr) {
+  if (model_.tokenizer == nullptr) {
+    if (request_.top_logprobs) out->echoed.resize(ids.size());
+    return std::nullopt;
+  }
+  if (!request_.top_logprobs) {
+    if (text != nullptr) {
+      out->echo = *text;
+      return std::nullopt;
+    }
     auto decoded = model_.tokenizer->Decode(ids, request_.skip_special_tokens);
     if (!decoded.ok()) return InvalidField(param, std::string(decoded.status().message()));
     out->echo = *std::move(decoded);
-  }
-  if (!request_.top_logprobs) return std::nullopt;
-  if (model_.tokenizer == nullptr) {
-    out->echoed.resize(ids.size());
     return std::nullopt;
   }
+  // The text is the tokens' own, so that offsets are places in it.
   Detokenizer detokenizer(
       model_.tokenizer.get(),
       {.skip_special_tokens = request_.skip_special_tokens, .starts_text = true});
@@ -224,7 +227,9 @@ Problem PromptMaker::Echo(const std::string* text, const std::string& param,
     const std::string characters = detokenizer.Push(id);
     out->echoed.push_back({std::string(detokenizer.last_bytes()), offset});
     offset += Characters(characters);
+    out->echo += characters;
   }
+  out->echo += detokenizer.Finish();
   return std::nullopt;
 }
 

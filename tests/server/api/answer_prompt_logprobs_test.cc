@@ -175,6 +175,26 @@ TEST_CASE("offsets count characters, also where a character has several tokens")
     CHECK(offsets[i].as_int64() >= offsets[i - 1].as_int64());
 }
 
+TEST_CASE("offsets are places in the text that is told, whatever the client spelled") {
+  const bool skips = GENERATE(true, false);
+  CAPTURE(skips);
+  Asked asked(absl::StrCat(R"({"prompt":"<|im_start|>ab<|im_end|>c","echo":true,"logprobs":0,)",
+                           R"("max_tokens":0,"skip_special_tokens":)", skips ? "true}" : "false}"));
+  EmitToken first = First(kB);
+  first.prompt_logprobs.assign(asked.prompts.front().generate.prompt.size() - 1, {.logprob = -1});
+  asked.Token(first);
+  const json::value choice = json::parse(asked.End(EndReason::kLength)).at("choices").at(0);
+  const std::string text(choice.at("text").as_string());
+  CHECK(text == (skips ? "abc" : "<|im_start|>ab<|im_end|>c"));
+  const json::array& tokens = choice.at("logprobs").at("tokens").as_array();
+  std::string joined;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    CHECK(choice.at("logprobs").at("text_offset").at(i) == joined.size());
+    joined += std::string(tokens[i].as_string());
+  }
+  CHECK(joined == text);
+}
+
 TEST_CASE("max_tokens 0: the prompt alone, and nothing is told as generated") {
   const bool stream = GENERATE(false, true);
   CAPTURE(stream);
