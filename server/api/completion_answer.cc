@@ -131,14 +131,17 @@ std::string CompletionAnswer::Envelope(const Fill& fill) const {
 }
 
 std::string CompletionAnswer::Events(size_t i, bool last) {
-  const Choice& choice = choices_[i];
+  Choice& choice = choices_[i];
   const bool is_first = !choice.has_begun;
   std::string events = BeginOnce(i);
   const bool has_logprobs = logprobs_ && choice.logprobs.n_taken() < texts_[i].n_told();
   const bool has_piece = !choice.piece.empty() || choice.n_waiting > 0 || has_logprobs;
   if (!last || (form_.finish != nullptr && has_piece)) events += Event(i, false);
   if (last) events += Event(i, true);
-  if (is_first) prompt_bytes_ += events.size();
+  if (is_first) {
+    prompt_bytes_ += events.size();
+    std::vector<PromptLogprob>().swap(choice.of_prompt);  // told; clear() would keep the memory
+  }
   return events;
 }
 
