@@ -19,7 +19,7 @@ class TextCalls {
   using Work = std::function<Finish(const std::string& body)>;  // any thread
   struct Caller {
     ExchangeId exchange = 0;
-    TextPool::ClientId client = 0;
+    ClientId client{};
   };
 
   // loop and pool must outlive it, and the loop must not run any more when it goes. inline_bytes:

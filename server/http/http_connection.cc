@@ -9,7 +9,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/hash/hash.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -179,7 +178,7 @@ void HttpConnection::OnComplete() {
   answered_.method = request.method;
   answered_.keep_alive = request.keep_alive;
   answered_.is_http_1_0 = request.is_http_1_0;
-  request.client = absl::HashOf(peer_, request.client);
+  request.client.address = peer_;
   exchange_ = core_->next_exchange++;
   core_->exchanges.emplace(exchange_, shared_from_this());
   const ExchangeId exchange = exchange_;

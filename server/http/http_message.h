@@ -9,6 +9,14 @@
 
 namespace baton {
 
+// Tells senders of requests apart. Clients behind one proxy have one address; a key is whatever
+// they say.
+struct ClientId {
+  uint64_t address = 0;  // equal for one address of IPv4, or one /64 of IPv6
+  uint64_t key = 0;      // equal for one Authorization and X-Api-Key
+  bool operator==(const ClientId&) const = default;
+};
+
 // The part of a request that the application sees; the rest of the header ends with parsing.
 struct HttpRequest {
   std::string method;  // "GET"
@@ -20,8 +28,7 @@ struct HttpRequest {
   bool has_body = false;
   std::string content_type, content_encoding, origin, request_id, user_agent;
   std::string asked_headers;  // Access-Control-Request-Headers of a preflight
-  // Equal for requests from one address (of IPv6: one /64) with one Authorization and X-Api-Key.
-  uint64_t client = 0;
+  ClientId client{};
   std::string body;
 };
 

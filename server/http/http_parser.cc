@@ -204,7 +204,7 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.origin = text(http::field::origin);
   request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
-  request.client = absl::HashOf(Std(head[http::field::authorization]), Std(head["X-Api-Key"]));
+  request.client.key = absl::HashOf(Std(head[http::field::authorization]), Std(head["X-Api-Key"]));
   const std::string expect = text(http::field::expect);
   if (!expect.empty()) {
     if (!absl::EqualsIgnoreCase(expect, "100-continue")) return Bad("unknown expectation", 417);

@@ -17,14 +17,15 @@ struct HeldPool {
   explicit HeldPool(size_t max_jobs, size_t max_bytes)
       : pool({.n_threads = 1, .max_jobs = max_jobs, .max_bytes = max_bytes}) {
     std::promise<void> begun;
-    REQUIRE(pool.TryRun(0, 0, [&begun, held = release.get_future().share()] {
+    REQUIRE(pool.TryRun({}, 0, [&begun, held = release.get_future().share()] {
       begun.set_value();
       held.wait();
     }) != 0);
     begun.get_future().wait();
   }
-  TextPool::JobId Add(TextPool::ClientId client, size_t bytes, const std::string& name = "") {
-    return pool.TryRun(client, bytes, [this, name] {
+  TextPool::JobId Add(uint64_t address, size_t bytes, const std::string& name = "",
+                      uint64_t key = 0) {
+    return pool.TryRun({address, key}, bytes, [this, name] {
       std::lock_guard lock(mutex);
       ran.push_back(name);
     });
@@ -38,7 +39,7 @@ struct HeldPool {
     release.set_value();
     std::promise<void> end;
     while (pool.load().jobs > 0) std::this_thread::yield();
-    REQUIRE(pool.TryRun(0, 0, [&end] { end.set_value(); }) != 0);
+    REQUIRE(pool.TryRun({}, 0, [&end] { end.set_value(); }) != 0);
     end.get_future().wait();
     return ran;
   }
@@ -64,6 +65,19 @@ TEST_CASE("a client waits for one job of another, however many that has") {
   CHECK(Names(ran.begin(), ran.begin() + 5) == Names{"large", "small", "large", "small", "large"});
 }
 
+TEST_CASE("keys share the turns of their address") {
+  HeldPool held(1000, 1 << 20);
+  for (const uint64_t key : {1, 2, 3, 4}) {  // as many as somebody cares to invent
+    REQUIRE(held.Add(1, 1, "first", key) != 0);
+    REQUIRE(held.Add(1, 1, "second", key) != 0);
+  }
+  for (int i = 0; i < 4; ++i) REQUIRE(held.Add(2, 1, "other") != 0);
+  const Names ran = held.Release();
+  REQUIRE(ran.size() == 12);
+  CHECK(Names(ran.begin(), ran.begin() + 9) ==
+        Names{"first", "other", "first", "other", "first", "other", "first", "other", "second"});
+}
+
 TEST_CASE("jobs of one client run in order") {
   HeldPool held(8, 100);
   for (const char* name : {"a", "b", "c"}) REQUIRE(held.Add(1, 1, name) != 0);
@@ -75,7 +89,7 @@ TEST_CASE("the queue is bounded in bytes and in jobs") {
   CHECK(held.Add(1, 100) != 0);
   CHECK(held.pool.load() == TextPool::Load{1, 100});
   CHECK(held.Add(2, 1) == 0);
-  for (TextPool::ClientId client = 3; client < 6; ++client) CHECK(held.Add(client, 0) != 0);
+  for (uint64_t address = 3; address < 6; ++address) CHECK(held.Add(address, 0) != 0);
   CHECK(held.Add(6, 0) == 0);  // four jobs wait
   CHECK(held.Release().size() == 4);
   CHECK(held.pool.load() == TextPool::Load());
@@ -95,10 +109,12 @@ TEST_CASE("a job beyond the bound waits alone, and nothing beside it") {
 
 TEST_CASE("nobody fills the queue alone") {
   HeldPool held(10, 1000);
-  int accepted = 0;
-  while (held.Add(1, 100) != 0) ++accepted;
-  CHECK(accepted == 5);
-  CHECK(held.Add(2, 500) != 0);  // in bytes, the other half is there for another
+  int of_one_key = 0, of_others = 0;
+  while (held.Add(1, 100) != 0) ++of_one_key;
+  CHECK(of_one_key == 4);
+  for (uint64_t key = 1; held.Add(1, 100, "", key) != 0; ++key) ++of_others;
+  CHECK(of_others == 1);
+  CHECK(held.Add(2, 500) != 0);  // in bytes, the other half is there for another address
   CHECK(held.Add(3, 1) == 0);
 }
 
