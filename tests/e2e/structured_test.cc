@@ -4,10 +4,15 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <regex>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tests/e2e/served_baton.h"
+#include "tests/support/temp_folder.h"
 #include "tests/text/json_schema_check.h"
 
 namespace baton {
@@ -182,6 +187,75 @@ TEST_CASE("an answer goes on inside its grammar when the decode worker is killed
   REQUIRE(response.ok());
   CHECK(n_events > 5);
   CHECK(text == expected);
+  REQUIRE((*served)->Terminate().ok());
+}
+
+// The demo model with other names for two of its tokens and a template that opens reasoning.
+std::string MakeReasoner(const TempFolder& folder) {
+  const std::filesystem::path demo = BATON_SOURCE_DIR "/models/demo";
+  const auto read = [&](const char* name) {
+    std::ifstream in(demo / name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors"})
+    folder.Link(name, demo / name);
+  const auto renamed = [](const std::string& text) {
+    return absl::StrReplaceAll(text, {{"<tool_call>", "<think>"}, {"</tool_call>", "</think>"}});
+  };
+  folder.Write("tokenizer.json", renamed(read("tokenizer.json")));
+  json::value config = json::parse(renamed(read("tokenizer_config.json")));
+  config.as_object()["chat_template"] =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+  folder.Write("tokenizer_config.json", json::serialize(config));
+  return folder.path();
+}
+
+TEST_CASE("a budget ends the reasoning of an answer, before its grammar too") {
+  const TempFolder folder;
+  auto served = ServedBaton::Start({MakeReasoner(folder)});
+  INFO(served.status().ToString());
+  REQUIRE(served.ok());
+  const HttpClient client = (*served)->client();
+  const auto ask = [&](const std::string& fields) {
+    const auto response =
+        client.Post("/v1/chat/completions", Chat(R"("temperature":0,"min_tokens":30,)" + fields));
+    REQUIRE(response.ok());
+    INFO(response->body);
+    REQUIRE(response->status == 200);
+    return json::parse(response->body);
+  };
+  const auto n_reasoning = [](const json::value& answer) {
+    return answer.at("usage")
+        .at("completion_tokens_details")
+        .at("reasoning_tokens")
+        .to_number<int64_t>();
+  };
+  CHECK(n_reasoning(ask(R"("stream":false)")) > 20);
+  for (const int budget : {0, 1, 7, 20}) {
+    CAPTURE(budget);
+    const std::string field = absl::StrCat(R"("thinking_token_budget":)", budget);
+    const json::value plain = ask(field);
+    CHECK(n_reasoning(plain) == budget);
+    const json::object& message = plain.at("choices").at(0).at("message").as_object();
+    CHECK_FALSE(message.at("content").as_string().empty());
+    CHECK(message.at("content").as_string().find("think>") == json::string::npos);
+    // Told as content, it is as long.
+    const json::value joined = ask(field + R"(,"separate_reasoning":false)");
+    const std::string text(joined.at("choices").at(0).at("message").at("content").as_string());
+    const size_t end = text.find("</think>");
+    REQUIRE(end != std::string::npos);
+    if (budget > 0)
+      CHECK(text.substr(0, end) == message.at("reasoning_content").as_string().c_str());
+    // Its end waits for the end of a character, and the answer is inside the grammar all the same.
+    const json::value held = ask(absl::StrCat(field, ",", ResponseFormat()));
+    CHECK(n_reasoning(held) >= budget);
+    CHECK(n_reasoning(held) <= budget + 3);
+    CHECK(IsValid(std::string(held.at("choices").at(0).at("message").at("content").as_string())));
+  }
+  CHECK(RefusedField(client, absl::StrCat(R"("thinking_token_budget":1,)", ResponseFormat(),
+                                          R"(,"separate_reasoning":false)")) ==
+        "thinking_token_budget");
   REQUIRE((*served)->Terminate().ok());
 }
 

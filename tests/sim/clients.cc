@@ -88,6 +88,9 @@ GenerateRequest Clients::Draw() {
   if (random_->Percent(swarm_.stop_percent))
     for (int64_t i = random_->Between(1, 4); i > 0; --i)
       request.stop_tokens.push_back(static_cast<int32_t>(random_->Below(HashBackend::kVocab)));
+  constexpr uint64_t kScoredEvery = 5;
+  if (among_long && request.sampling.seed % kScoredEvery == 0)
+    request.prompt_logprobs = static_cast<int32_t>(request.sampling.seed % 4);
   request.want_digests = random_->Percent(swarm_.digest_percent);
   request.cache_salt = request.sampling.seed % 3;
   if (random_->Percent(swarm_.deadline_percent))
@@ -105,6 +108,9 @@ void Clients::Expect(Request* request) {
   request->digests = expected.digests;
   request->logprobs = expected.logprobs;
   request->beside = expected.beside;
+  if (wanted.prompt_logprobs >= 0)
+    request->scores = SequentialScores(&reference_, wanted.prompt, wanted.prompt_logprobs,
+                                       wanted.max_tokens, wanted.sampling.vocab_end);
 }
 
 void Clients::Arrive(const Submit& submit) {
@@ -164,6 +170,8 @@ void Clients::OnToken(const EmitToken& token) {
   Require(token.logprob == request.logprobs[request.n_got] &&
               token.logprobs == request.beside[request.n_got],
           "request %x got a wrong logprob at %d", request.id, n);
+  Require(token.prompt_logprobs == (n == 0 ? request.scores : std::vector<PromptLogprob>()),
+          "request %x got wrong log-probabilities of its prompt at %d", request.id, n);
   ++request.n_got;
   ++counts_.tokens;
   if (n == 0) request.first_token_us = agenda_->now_us();

@@ -1,6 +1,7 @@
 // The clients of a simulated run and the oracle of what they must get: every stream has the very
 // tokens and log-probabilities of a sequential run of its own, in order, no gap, no repeat, and one
-// end. Half of the requests have penalties, biases, masks and logprobs.
+// end. Half of the requests have penalties, biases, masks and logprobs, and a fifth asks for the
+// log-probabilities of its prompt, which come with the first token, once.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +60,7 @@ class Clients {
     std::vector<uint64_t> digests;
     std::vector<float> logprobs;
     std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
+    std::vector<PromptLogprob> scores;              // of the prompt, if asked for
     bool breaks = false;                            // its grammar, after these tokens
     size_t n_got = 0;
     int cancel_after = -1;  // tokens

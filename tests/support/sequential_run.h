@@ -29,10 +29,11 @@ struct SequentialTokens {
 };
 
 // Log-probabilities of all tokens of a prompt but the first, by a step for each token: no chunk, no
-// scored row, and ranks by counting. top as GenerateRequest::prompt_logprobs.
+// scored row, and ranks by counting. top as GenerateRequest::prompt_logprobs, vocab_end as
+// SamplingParams::vocab_end.
 inline std::vector<PromptLogprob> SequentialScores(Backend* backend,
                                                    const std::vector<int32_t>& prompt, int top,
-                                                   int max_tokens = 1) {
+                                                   int max_tokens = 1, int32_t vocab_end = 0) {
   const int n = static_cast<int>(prompt.size());
   const KvLayout& layout = backend->kv_layout();
   auto pool = KvPool::Create(layout, layout.PagesFor(n));
@@ -52,15 +53,17 @@ inline std::vector<PromptLogprob> SequentialScores(Backend* backend,
     backend->RunLayers(0, backend->model().n_layers);
     const std::span<const float> logits = backend->logits(0);
     const int32_t token = prompt[static_cast<size_t>(at) + 1];
+    const auto vocab = static_cast<int32_t>(logits.size());
+    const int32_t end = vocab_end > 0 ? std::min(vocab, vocab_end) : vocab;
     const RowLogprobs row(logits);
     PromptLogprob& score = scores.emplace_back();
     score.logprob = row.Of(token);
     score.rank = 1;
-    for (int32_t other = 0; other < static_cast<int32_t>(logits.size()); ++other) {
+    for (int32_t other = 0; other < end; ++other) {
       const float gap = logits[static_cast<size_t>(other)] - logits[static_cast<size_t>(token)];
       score.rank += gap > 0 || (gap == 0 && other < token);
     }
-    row.AppendTop(top, logits.size(), &score.top);
+    row.AppendTop(top, static_cast<size_t>(end), &score.top);
   }
   (*pool)->Give(pages);
   return scores;

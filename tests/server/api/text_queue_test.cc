@@ -103,7 +103,7 @@ TEST_CASE("a template that takes too long costs its own request a 400") {
     const absl::Time begin = absl::Now();
     REQUIRE(client.Send(Post(path, slow)));
     REQUIRE(client.ReadUntil(R"("code":"prompt_too_slow")"));
-    CHECK(absl::Now() - begin < absl::Milliseconds(500));  // instructions would last for seconds
+    CHECK(absl::Now() - begin < absl::Seconds(10));  // the loop's turns would take minutes
     CHECK(client.received.find("HTTP/1.1 400") == 0);
     CHECK(client.received.find(R"("param":"messages")") != std::string::npos);
     CHECK(client.received.find("server.text_deadline") != std::string::npos);
