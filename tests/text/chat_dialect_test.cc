@@ -57,6 +57,9 @@ TEST_CASE("what a for loop runs over") {
       {"{% for y in (n or [7]) %}{{ y }}{% endfor %}", "7"},
       {"{% for y in [[1], [2]] recursive %}{{ loop(y) if y is not number else y }}{% endfor %}",
        "12"},
+      {"{% for y in range(5) if y == 1 or y > 3 -%} {{ y }}{% endfor %}", "14"},
+      {"{% for y in range(3) if (true if y else false) %}{{ y }}{{ loop.length }}{% endfor %}",
+       "1222"},
       {"{% for y in range(3) if y is odd %}{{ y }}{% endfor %}{% for in_x in [x] %}{{ in_x }}{% "
        "endfor %}",
        "15"},

@@ -191,7 +191,9 @@ TEST_CASE("templates end at the time limit") {
         "{% for a in range(99999) -%}\n {% for b in range(99999) +%} \n{% endfor %}{% endfor %}",
         "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) "
         "}}",
-        "{% for a in range(99999) %}{{ ('x' * 900000) | length }}{% endfor %}"}) {
+        "{% for a in range(99999) %}{{ ('x' * 900000) | length }}{% endfor %}",
+        "{% for a in range(99999) if ('x' * 900000) | length < a or false %}{% endfor %}",
+        "{% for a in range(99999) if ('x' * 900000) | length == -1 recursive -%} {% endfor %}"}) {
     const auto begin = std::chrono::steady_clock::now();
     const auto result = Render(source, input);
     INFO(source << ": " << result.status().ToString());

@@ -3,8 +3,8 @@
 
 use crate::clock::CivilTime;
 use crate::controls::{Controls, Substitutes, Unmarked, MARKS};
-use crate::deadline::{Deadline, Late};
-use crate::error::{Failure, Status};
+use crate::deadline::{late, Deadline, Late};
+use crate::error::Failure;
 use crate::methods::{self, PyDict};
 use crate::{dialect, filters, python, tests};
 use minijinja::syntax::SyntaxConfig;
@@ -136,7 +136,7 @@ impl ChatTemplate {
             Err(_) if out.full => {
                 Err(Failure::exhausted(format!("the chat template wrote more than {} bytes", self.max_bytes)))
             }
-            Err(_) if out.late => Err(late()),
+            Err(_) if out.late => Err(late("the chat template")),
             Err(error) => {
                 let Failure { status, text } = failure_of(&error);
                 Err(Failure { status, text: original(text.replace(MARKS, "")) })
@@ -173,10 +173,6 @@ impl std::io::Write for Limited {
     }
 }
 
-fn late() -> Failure {
-    Failure { status: Status::Late, text: "the chat template took longer than the time it has".into() }
-}
-
 fn failure_of(error: &Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -184,7 +180,7 @@ fn failure_of(error: &Error) -> Failure {
             return Failure::invalid(raised.0.clone());
         }
         if error.downcast_ref::<Late>().is_some() {
-            return late();
+            return late("the chat template");
         }
         if error.downcast_ref::<Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
             return Failure::exhausted("the chat template ran longer than its limit of instructions");

@@ -20,6 +20,11 @@ impl std::fmt::Display for Late {
 
 impl std::error::Error for Late {}
 
+/// The failure of what did not end in time.
+pub fn late(what: &str) -> Failure {
+    Failure { status: Status::Late, text: format!("{what} took longer than the time it has") }
+}
+
 impl Deadline {
     /// `nanoseconds` from now; u64::MAX: none.
     pub fn after(nanoseconds: u64) -> Deadline {
@@ -35,7 +40,7 @@ impl Deadline {
 
     pub fn check(self, what: &str) -> Result<(), Failure> {
         match self.is_over() {
-            true => Err(Failure { status: Status::Late, text: format!("{what} took longer than the time it has") }),
+            true => Err(late(what)),
             false => Ok(()),
         }
     }

@@ -148,16 +148,25 @@ fn with_deadline(tag: &str) -> String {
 }
 
 /// Wraps the value that a `for` tag iterates over. Jinja2 has no inline `if` there, so a bare `if` starts the loop's
-/// filter.
+/// filter, which asks for the deadline too: what it leaves out never comes to the body.
 fn checked_for(tag: &str) -> String {
     let tokens = tokens_of(tag);
     let Some(start) = tokens.iter().find(|t| t.depth == 0 && t.text == "in").map(|t| t.at + 2) else {
         return tag.to_string();
     };
-    let ends = |t: &&Token| t.at >= start && t.depth == 0 && matches!(t.text, "if" | "recursive" | "%}" | "-" | "+");
-    let is_end = |t: &&Token| ends(t) && (!matches!(t.text, "-" | "+") || tag[t.at + 1..] == *"%}");
-    let Some(end) = tokens.iter().find(is_end).map(|t| t.at) else { return tag.to_string() };
-    format!("{} ({})|python_iter {}", &tag[..start], tag[start..end].trim(), &tag[end..])
+    let end_from = |from: usize, words: &[&str]| {
+        let is_last = |t: &Token| t.text == "%}" || (matches!(t.text, "-" | "+") && tag[t.at + 1..] == *"%}");
+        tokens.iter().find(|t| t.at >= from && t.depth == 0 && (words.contains(&t.text) || is_last(t)))
+    };
+    let Some(end) = end_from(start, &["if", "recursive"]) else { return tag.to_string() };
+    let values = format!("{} ({})|python_iter", &tag[..start], tag[start..end.at].trim());
+    let filter = end.at + end.text.len();
+    match end_from(filter, &["recursive"]) {
+        Some(last) if end.text == "if" => {
+            format!("{values} if not {IS_LATE}() and ({}) {}", tag[filter..last.at].trim(), &tag[last.at..])
+        }
+        _ => format!("{values} {}", &tag[end.at..]),
+    }
 }
 
 /// Turns slices with a step into filters, one a turn, the leftmost first.
