@@ -46,8 +46,9 @@ absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std:
                       newcomer.name, field, value_new, here.name, value_here));
 }
 
+// A first token that is the last one needs no place in the context.
 bool FitsPrefill(const WorkerAnnounce& worker, const AttemptSpec& shape) {
-  return shape.n_prompt < worker.max_context &&
+  return shape.n_prompt <= worker.max_context &&
          PromptPages(shape, worker.page_tokens) <= worker.pages_total;
 }
 

@@ -281,7 +281,8 @@ Problem PromptMaker::BoundReasoning(const PromptText& prompt, PreparedPrompt* ou
 
 Problem PromptMaker::FitContext(const std::string& param, PreparedPrompt* out) const {
   const auto n_prompt = static_cast<int64_t>(out->generate.prompt.size());
-  const int64_t room = max_context_ - n_prompt;
+  // The token that is drawn and not told needs no place.
+  const int64_t room = max_context_ - n_prompt + (request_.tells_prompt_only() ? 1 : 0);
   const int64_t asked = request_.max_tokens.value_or(
       is_chat_ ? std::max<int64_t>(1, room)
                : std::min(kDefaultCompletionTokens, std::max<int64_t>(1, room)));

@@ -139,6 +139,17 @@ TEST_CASE("one token is prefill alone") {
   CheckIdle(r);
 }
 
+TEST_CASE("a prompt may fill the context if nothing follows its first token") {
+  PairHarness r;
+  const RequestId id = r.Submit(2048, 1);
+  REQUIRE(r.Report(kP1, {Token(id, 2048, 7), Ended(id, true)}).ok());
+  CHECK(r.End(id).reason == EndReason::kLength);
+  GenerateRequest request;
+  request.prompt.assign(2048, 5);
+  request.max_tokens = 2;
+  CHECK_FALSE(r.router.Submit(request, r.now).ok());
+}
+
 TEST_CASE("a first token that stops the request cancels its decode part") {
   PairHarness r;
   const RequestId id = r.Submit(20, 5, {7});

@@ -81,6 +81,9 @@ TEST_CASE("prompts become tokens; what cannot be served is a 400 that names it")
   CHECK(full.n_ctx == 4096);
   CHECK(full.n_prompt_tokens == 4096);
   CHECK(full.message.find("maximum context length is 4096 tokens") != std::string::npos);
+  const std::string scored = R"(,"max_tokens":0,"prompt_logprobs":0,"prompt":[)" + ids;
+  CHECK(One(R"({"echo":true)" + scored + "]}").prompt.size() == 4096);
+  CHECK(Refused(R"({"echo":true)" + scored + ",1]}").param == "prompt");
 }
 
 TEST_CASE("a batch: each prompt as it would be alone, errors name the prompt") {
