@@ -312,14 +312,15 @@ void ApiFront::OnPrepared(Running* running, Prepared prepared) {
     Submit(running, *prepared);
     return;
   }
-  const bool runs =
-      text_calls_.RunOnPool(CallerOf(running->call), grammar.text.size(),
-                            [this, running, prepared, grammar]() -> TextCalls::Finish {
-                              const auto compiled = model_->grammars->Compile(grammar);
-                              if (!compiled.ok())
-                                prepared->error = BadGrammar(prepared->request, compiled.status());
-                              return [this, running, prepared] { Submit(running, *prepared); };
-                            });
+  size_t bytes = grammar.text.size();
+  for (const PreparedPrompt& prompt : prepared->prompts)
+    bytes += prompt.generate.prompt.size() * sizeof(int32_t);
+  const bool runs = text_calls_.RunOnPool(
+      CallerOf(running->call), bytes, [this, running, prepared, grammar]() -> TextCalls::Finish {
+        const auto compiled = model_->grammars->Compile(grammar);
+        if (!compiled.ok()) prepared->error = BadGrammar(prepared->request, compiled.status());
+        return [this, running, prepared] { Submit(running, *prepared); };
+      });
   if (!runs) Refuse(running, TooMuchText());
 }
 

@@ -30,8 +30,8 @@ class TextCalls {
   // Has the work done, and then what it returns, unless the client has gone. False: the pool is
   // full, and nothing will be done.
   [[nodiscard]] bool Run(const Caller& caller, std::string body, Work work);
-  // Has work done on the pool that is long whatever the body is. bytes: of its input. False: as
-  // Run.
+  // Has work done on the pool that is long whatever the body is. bytes: that it holds while it
+  // waits. False: as Run.
   [[nodiscard]] bool RunOnPool(const Caller& caller, size_t bytes, std::function<Finish()> work);
   void OnGone(ExchangeId id);
 
