@@ -60,6 +60,7 @@ struct ApiRequest {
   bool parallel_tool_calls = true;
   bool must_call() const { return tool_choice != ToolChoice::kAuto; }
   std::string template_variables;  // JSON object, or empty
+  bool thinking_is_off = false;    // one of them is enable_thinking, false
   bool add_generation_prompt = true;
   std::optional<bool> add_special_tokens;
 

@@ -262,8 +262,7 @@ Problem PromptMaker::BoundReasoning(const PromptText& prompt, PreparedPrompt* ou
   const ReasoningFormat format = model_.answer_format.reasoning;
   const ReasoningMarkers markers = MarkersOf(format);
   if (markers.close.empty()) return refused("has no marker that ends reasoning.");
-  if (request_.template_variables.find(R"("enable_thinking":false)") != std::string::npos)
-    return refused("does not reason here: enable_thinking is false.");
+  if (request_.thinking_is_off) return refused("does not reason here: enable_thinking is false.");
   const bool has_grammar = out->generate.sampling.grammar.kind != GrammarKind::kNone;
   if (has_grammar && AnswerFormatOf(model_, request_).reasoning == ReasoningFormat::kNone)
     return refused(

@@ -26,14 +26,13 @@ FieldProblem ReadThinking(const std::string& path, const json::value& value, Api
   if (*type != "enabled" && *type != "disabled" && *type != "adaptive")
     return WrongValue(path + ".type", *type, "enabled, disabled or adaptive");
   if (const json::value* budget = thinking->if_contains("budget_tokens");
-      budget != nullptr && *type == "enabled") {
-    const int64_t* tokens = budget->if_int64();
-    constexpr double kMax = Limits::kReasoningTokens.max;
-    if (tokens == nullptr || *tokens < 1 || static_cast<double>(*tokens) > kMax)
-      return WrongValue(path + ".budget_tokens", *budget,
-                        absl::StrCat("an integer from 1 to ", static_cast<int64_t>(kMax)));
-    request->reasoning_budget = *tokens;
+      budget != nullptr && !budget->is_null() && *type == "enabled") {
+    constexpr auto kMax = static_cast<int64_t>(Limits::kReasoningTokens.max);
+    int64_t tokens = 0;
+    if (auto problem = ReadInt(path + ".budget_tokens", *budget, 1, kMax, &tokens)) return problem;
+    request->reasoning_budget = tokens;
   }
+  request->thinking_is_off = *type == "disabled";
   if (*type != "adaptive")
     request->template_variables =
         json::serialize(json::object{{"enable_thinking", *type == "enabled"}});

@@ -69,6 +69,8 @@ FieldProblem ParseNothing(const std::string&, const json::value&, const RequestS
 FieldProblem ParseTemplateVariables(const std::string& path, const json::value& value,
                                     const RequestSettings&, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, value, "an object");
+  const json::value* thinking = value.get_object().if_contains("enable_thinking");
+  request->thinking_is_off = thinking != nullptr && *thinking == false;
   request->template_variables = json::serialize(value);
   return std::nullopt;
 }

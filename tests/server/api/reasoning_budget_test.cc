@@ -107,6 +107,9 @@ TEST_CASE("a budget for reasoning that cannot be is refused by name") {
       Prepare(*Reasoner(true), five + R"(,"chat_template_kwargs": {"enable_thinking": false})");
   REQUIRE(off.error);
   CHECK(off.error->param == "thinking_token_budget");
+  CHECK_FALSE(Prepare(*Reasoner(true),
+                      five + R"(,"chat_template_kwargs": {"notes": {"enable_thinking": false}})")
+                  .error);
   const auto spelled = Reasoner(true);  // its markers are several tokens
   spelled->tokenizer = std::move(LoadDemo()->tokenizer);
   const Prepared in_pieces = Prepare(*spelled, five);
@@ -132,7 +135,8 @@ TEST_CASE("thinking.budget_tokens of /v1/messages is the same bound") {
   const std::string enabled = thinking(R"("enabled","budget_tokens":1024)");
   CHECK(Prepare(*Reasoner(true), enabled, Endpoint::kMessages).reasoning ==
         ReasoningBudget{.max_tokens = 1024, .end = *Reasoner(true)->tokenizer->IdOf("</think>")});
-  for (const char* none : {R"("enabled")", R"("disabled")", R"("adaptive")"}) {
+  for (const char* none :
+       {R"("enabled")", R"("disabled")", R"("adaptive")", R"("enabled","budget_tokens":null)"}) {
     const Prepared prepared = Prepare(*Reasoner(true), thinking(none), Endpoint::kMessages);
     CHECK_FALSE(prepared.error);
     CHECK(prepared.reasoning == ReasoningBudget());
