@@ -157,7 +157,8 @@ void MeasureShape(const AttentionBenchOptions& o, const std::string& name, bool 
 void MeasureShapes(const AttentionBenchOptions& o, KvType type, int head_dim, int context,
                    std::vector<KernelResult>* results) {
   const auto name = [&](const char* phase) {
-    return absl::StrFormat("attention_%s%s_d%d_ctx%d", phase, Suffix(type), head_dim, context);
+    return absl::StrFormat("attention_%s%s_d%d_g%d_ctx%d", phase, Suffix(type), head_dim, o.group,
+                           context);
   };
   Workload prefill(type, head_dim, o.group, context, 1, std::min(context, kChunk));
   MeasureShape(o, name("prefill"), false, prefill, results);
