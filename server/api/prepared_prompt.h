@@ -30,8 +30,8 @@ struct PreparedPrompt {
 };
 
 // Fills *out in the order of the request's prompts (chat has one). max_context: the cluster's, 0:
-// unknown. Cost is linear in the prompts; long ones
-// belong on a pool thread. Nothing: *out is whole.
+// unknown. Cost is linear in the prompts; long ones belong on a pool thread. Nothing: *out is
+// whole.
 //
 // With a seed of the client every prompt has that seed, so that its choices equal those of a
 // request with this prompt alone; else each prompt has a random one.

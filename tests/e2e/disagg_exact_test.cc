@@ -9,18 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/machine/isa.h"
-#include "engine/load_backend.h"
-#include "tests/e2e/in_process_cluster.h"
+#include "tests/e2e/sequential_reference.h"
 #include "tests/support/drawn_sampling.h"
-#include "tests/support/hash_grammar.h"
 #include "tests/support/local_engine.h"
-#include "tests/support/sequential_run.h"
 
 namespace baton {
 namespace {
 
 const std::string kTiny = "random:" BATON_TEST_DATA "/shapes/llama-tiny.json";
-constexpr int kGrammarVocab = 500;
 const std::string kDemo = BATON_SOURCE_DIR "/models/demo";
 
 EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::string& isa = "") {
@@ -52,34 +48,9 @@ std::vector<GenerateRequest> Requests(int n, int vocab) {
   return requests;
 }
 
-std::vector<SequentialTokens> Reference(EngineOptions options,
-                                        const std::vector<GenerateRequest>& requests) {
-  options.limits.max_step_tokens = 1024;  // every prompt in one piece
-  auto backend = LoadBackend(options);
-  INFO(backend.status().ToString());
-  REQUIRE(backend.ok());
-  std::vector<SequentialTokens> out;
-  for (const GenerateRequest& r : requests)
-    out.push_back(SequentialRun(backend->get(), r.prompt, r.max_tokens, r.sampling, r.stop_tokens,
-                                HashGrammarOf(r.sampling.grammar, kGrammarVocab)));
-  return out;
-}
-
-void CheckAll(const std::vector<Outcome>& outcomes, const std::vector<SequentialTokens>& expected) {
-  REQUIRE(outcomes.size() == expected.size());
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    CAPTURE(i, outcomes[i].end.status.ToString());
-    REQUIRE(outcomes[i].end.reason == EndReason::kLength);
-    REQUIRE(outcomes[i].tokens == expected[i].tokens);
-    REQUIRE(outcomes[i].digests == expected[i].digests);
-    REQUIRE(outcomes[i].logprobs == expected[i].logprobs);
-    REQUIRE(outcomes[i].beside == expected[i].beside);
-  }
-}
-
 TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone and in a crowd") {
   const std::vector<GenerateRequest> requests = Requests(32, 500);
-  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   const int page_tokens = GENERATE(16, 64);
   const int chunk = GENERATE(1, 7, 64, 512, 0);
   const bool colocated = GENERATE(false, true);
@@ -102,7 +73,7 @@ TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone
 
 TEST_CASE("ranks of a relay = local, for any chunk and page size, alone and in a crowd") {
   const std::vector<GenerateRequest> requests = Requests(32, 500);
-  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   const int page_tokens = GENERATE(16, 64);
   const int chunk = GENERATE(7, 64, 0);
   const int ranks = page_tokens == 16 ? 3 : 2;
@@ -162,7 +133,7 @@ TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
 
 TEST_CASE("a relay in rounds = local") {
   const std::vector<GenerateRequest> requests = Requests(32, 500);
-  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   const int ranks = GENERATE(2, 3);
   CAPTURE(ranks);
   InProcessOptions options;
@@ -184,7 +155,7 @@ TEST_CASE("KV in int8: two workers, and two ranks of a relay = local") {
   const std::vector<GenerateRequest> requests = Requests(16, 500);
   EngineOptions engine = Engine(kTiny, 16);
   engine.kv_dtype = "int8";
-  static const std::vector<SequentialTokens> expected = Reference(engine, requests);
+  static const std::vector<Expected> expected = Reference(engine, requests);
   InProcessOptions options;
   options.engine = engine;
   options.chunk_tokens = 64;
@@ -197,7 +168,7 @@ TEST_CASE("KV in int8: two workers, and two ranks of a relay = local") {
 
 TEST_CASE("every ISA path of this machine, and cross-checked with the local engine") {
   const std::vector<GenerateRequest> requests = Requests(12, 500);
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   RequestAmxPermission();
   for (const Isa isa : SupportedIsas()) {
     CAPTURE(IsaName(isa));
@@ -224,7 +195,7 @@ TEST_CASE("the demo model through the disaggregated path") {
   auto backend = LoadBackend(Engine(kDemo));
   REQUIRE(backend.ok());
   std::vector<GenerateRequest> requests = Requests(16, (*backend)->model().vocab);
-  const std::vector<SequentialTokens> expected = Reference(Engine(kDemo), requests);
+  const std::vector<Expected> expected = Reference(Engine(kDemo), requests);
   const bool colocated = GENERATE(false, true);
   InProcessOptions options;
   options.engine = Engine(kDemo);
@@ -236,11 +207,11 @@ TEST_CASE("the demo model through the disaggregated path") {
 TEST_CASE("stop tokens end a request, the first token too") {
   std::vector<GenerateRequest> requests = Requests(3, 500);
   for (GenerateRequest& request : requests) request.max_tokens = 20;
-  const std::vector<SequentialTokens> all = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> all = Reference(Engine(kTiny), requests);
   requests[0].stop_tokens = {all[0].tokens[0]};
   requests[1].stop_tokens = {all[1].tokens[5]};
   requests[2].stop_tokens = {all[2].tokens[1]};
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny);
   InProcessCluster cluster(options);
@@ -254,7 +225,7 @@ TEST_CASE("stop tokens end a request, the first token too") {
 TEST_CASE("the first token never waits for the handoff: it comes though every ACK is withheld") {
   std::vector<GenerateRequest> requests = Requests(8, 500);
   for (GenerateRequest& request : requests) request.max_tokens = 8;
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
   options.withhold_acks = true;
@@ -272,7 +243,7 @@ TEST_CASE("the first token never waits for the handoff: it comes though every AC
 
 TEST_CASE("a decode pool with room for few serves a crowd all the same") {
   std::vector<GenerateRequest> requests = Requests(16, 500);
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
   options.kv_pages = 45;  // the longest request takes 40
@@ -311,7 +282,7 @@ TEST_CASE("a cancelled request gives back what it held, on both sides") {
 TEST_CASE("a lost decode worker: the other workers finish the very same tokens") {
   std::vector<GenerateRequest> requests = Requests(6, 500);
   for (GenerateRequest& request : requests) request.max_tokens = 300;
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
   InProcessCluster cluster(options);
@@ -346,7 +317,7 @@ absl::StatusOr<SharedGrammar> CompileHashGrammar(const GrammarSpec& spec) {
 TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay = local") {
   std::vector<GenerateRequest> requests = DrawnRequests(32, 500, 40);
   for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
-  static const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.compile_grammar = CompileHashGrammar;
   options.engine = Engine(kTiny, 16);
@@ -360,7 +331,7 @@ TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay 
 
 TEST_CASE("drawn parameters of the sampler: the same after the decode worker is lost") {
   const std::vector<GenerateRequest> requests = DrawnRequests(16, 500, 150);
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.compile_grammar = CompileHashGrammar;
   options.engine = Engine(kTiny, 16);
@@ -385,12 +356,12 @@ TEST_CASE("min_tokens keeps a stop token away, in the first token too, and after
     request.max_tokens = 60;
     request.sampling.temperature = 0;
   }
-  const std::vector<SequentialTokens> free = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> free = Reference(Engine(kTiny), requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].stop_tokens = {free[i].tokens[0], free[i].tokens[20]};
     requests[i].sampling.min_tokens = 40;
   }
-  const std::vector<SequentialTokens> expected = Reference(Engine(kTiny), requests);
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessOptions options;
   options.engine = Engine(kTiny, 16);
   InProcessCluster cluster(options);

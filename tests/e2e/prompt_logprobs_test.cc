@@ -4,9 +4,7 @@
 
 #include <string>
 
-#include "engine/load_backend.h"
-#include "tests/e2e/in_process_cluster.h"
-#include "tests/support/sequential_run.h"
+#include "tests/e2e/sequential_reference.h"
 
 namespace baton {
 namespace {
@@ -32,47 +30,16 @@ std::vector<GenerateRequest> Requests(int n) {
     request.max_tokens = 1 + (i * 11) % 17;
     request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
     request.sampling.seed = 1000 + static_cast<uint64_t>(i);
+    request.want_digests = true;
     request.prompt_logprobs = i % 3 == 2 ? -1 : i % 3 == 0 ? 0 : kTop;
     requests.push_back(std::move(request));
   }
   return requests;
 }
 
-struct Expected {
-  std::vector<int32_t> tokens;
-  std::vector<PromptLogprob> scores;
-};
-
-std::vector<Expected> Reference(const std::vector<GenerateRequest>& requests) {
-  EngineOptions options = Engine(64);
-  options.limits.max_step_tokens = 1024;
-  auto backend = LoadBackend(options);
-  INFO(backend.status().ToString());
-  REQUIRE(backend.ok());
-  std::vector<Expected> out;
-  for (const GenerateRequest& r : requests) {
-    Expected& expected = out.emplace_back();
-    expected.tokens =
-        SequentialRun(backend->get(), r.prompt, r.max_tokens, r.sampling, r.stop_tokens).tokens;
-    if (r.prompt_logprobs >= 0)
-      expected.scores = SequentialScores(backend->get(), r.prompt, r.prompt_logprobs, r.max_tokens);
-  }
-  return out;
-}
-
-void CheckAll(const std::vector<Outcome>& outcomes, const std::vector<Expected>& expected) {
-  REQUIRE(outcomes.size() == expected.size());
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    CAPTURE(i, outcomes[i].end.status.ToString());
-    REQUIRE(outcomes[i].end.reason == EndReason::kLength);
-    REQUIRE(outcomes[i].tokens == expected[i].tokens);
-    REQUIRE(outcomes[i].prompt_logprobs == expected[i].scores);
-  }
-}
-
 TEST_CASE("disaggregated = colocated = local, for any chunk, in a crowd and after a prefix hit") {
   const std::vector<GenerateRequest> requests = Requests(16);
-  static const std::vector<Expected> expected = Reference(requests);
+  static const std::vector<Expected> expected = Reference(Engine(64), requests);
   const int chunk = GENERATE(7, 64, 0);
   const bool colocated = GENERATE(false, true);
   CAPTURE(chunk, colocated);
@@ -94,7 +61,7 @@ TEST_CASE("disaggregated = colocated = local, for any chunk, in a crowd and afte
 
 TEST_CASE("where prompts are shared among ranks of a relay, scored ones are whole") {
   const std::vector<GenerateRequest> requests = Requests(16);
-  static const std::vector<Expected> expected = Reference(requests);
+  static const std::vector<Expected> expected = Reference(Engine(64), requests);
   InProcessOptions options;
   options.engine = Engine();
   options.relay_min_tokens = 17;
@@ -107,7 +74,7 @@ TEST_CASE("where prompts are shared among ranks of a relay, scored ones are whol
 TEST_CASE("a lost decode worker: the same tokens go on, and nothing is told twice") {
   std::vector<GenerateRequest> requests = Requests(6);
   for (GenerateRequest& request : requests) request.max_tokens = 200;
-  const std::vector<Expected> expected = Reference(requests);
+  const std::vector<Expected> expected = Reference(Engine(64), requests);
   InProcessOptions options;
   options.engine = Engine();
   InProcessCluster cluster(options);
@@ -122,7 +89,7 @@ TEST_CASE("a lost decode worker: the same tokens go on, and nothing is told twic
 
 TEST_CASE("a lost prefill worker: another one tells everything") {
   std::vector<GenerateRequest> requests = Requests(8);
-  const std::vector<Expected> expected = Reference(requests);
+  const std::vector<Expected> expected = Reference(Engine(64), requests);
   InProcessOptions options;
   options.engine = Engine();
   options.chunk_tokens = 8;

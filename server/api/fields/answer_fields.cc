@@ -213,9 +213,8 @@ std::span<const Field> AnswerFields() {
        IntRule{&ApiRequest::reasoning_budget, 0,
                static_cast<int64_t>(Limits::kReasoningTokens.max)},
        "",
-       "Tokens of reasoning, after which the model's end of reasoning follows; 400 if the model "
-       "has "
-       "no token for it, or enable_thinking is false"},
+       "Tokens of reasoning, after which the model's end of reasoning follows; 400 if it has no "
+       "token for that, or enable_thinking is false"},
       {"thinking_token_budget", kAtCompletions | kAtResponses,
        RefusedRule{"it belongs to /v1/chat/completions", {}}, "", ""},
       {"reasoning_budget", kAtOpenAi,
