@@ -44,6 +44,7 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       logprobs_(request.top_logprobs.has_value()),
       include_reasoning_(request.include_reasoning),
       prompt_only_(request.tells_prompt_only()),
+      scores_prompt_(request.prompt_logprobs || request.echoes_logprobs()),
       stream_interval_(request.stream_interval),
       top_logprobs_(request.top_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
@@ -60,15 +61,29 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
 }
 
 std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
+  const bool brings_prompt = AwaitsPrompt(i) && i == FirstOf(i);
+  if (brings_prompt) choices_[i].of_prompt = token.prompt_logprobs;
+  choices_[i].has_token = true;
+  const bool tells = TakeToken(i, token) && !AwaitsPrompt(i);
+  if (!stream_) return "";
+  std::string events;
+  if (tells) events = Events(i, false);
+  if (!brings_prompt) return events;
+  for (size_t other = i + 1; other < i + choices_per_prompt_; ++other)
+    if (choices_[other].end || choices_[other].n_waiting > 0)
+      events += Events(other, choices_[other].end.has_value());
+  return events;
+}
+
+bool CompletionAnswer::TakeToken(size_t i, const EmitToken& token) {
   GeneratedText& text = texts_[i];
   Choice& choice = choices_[i];
-  if (token.index == 0) choice.of_prompt = token.prompt_logprobs;
-  if (text.ended() || prompt_only_) return "";
+  if (text.ended() || prompt_only_) return false;
   Take(i, text.Push(token.token));
   choice.logprob_sum += static_cast<double>(token.logprob);
   if (text.stop_token()) {
     choice.stop_token = token;
-    return "";
+    return false;
   }
   Keep(&choice, token);
   if (logprobs_) {
@@ -76,9 +91,7 @@ std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
     choice.logprobs.Add(token, text.token_bytes(), offset);
   }
   ++choice.n_waiting;
-  const bool waits = text.n_tokens() > 1 && choice.n_waiting < stream_interval_;
-  if (!stream_ || waits) return "";
-  return Events(i, false);
+  return text.n_tokens() == 1 || choice.n_waiting >= stream_interval_;
 }
 
 void CompletionAnswer::Take(size_t i, AnswerPiece piece) {
@@ -98,7 +111,7 @@ std::string CompletionAnswer::OnChoiceEnd(size_t i, const EmitEnd& end) {
   Take(i, texts_[i].Finish());
   choice.end = end;
   last_ended_ = i;
-  if (!stream_) return "";
+  if (!stream_ || AwaitsPrompt(i)) return "";
   return Events(i, true);
 }
 
@@ -138,10 +151,13 @@ std::string CompletionAnswer::Events(size_t i, bool last) {
   const bool has_piece = !choice.piece.empty() || choice.n_waiting > 0 || has_logprobs;
   if (!last || (form_.finish != nullptr && has_piece)) events += Event(i, false);
   if (last) events += Event(i, true);
-  if (is_first) {
-    prompt_bytes_ += events.size();
-    std::vector<PromptLogprob>().swap(choice.of_prompt);  // told; clear() would keep the memory
-  }
+  if (!is_first) return events;
+  prompt_bytes_ += events.size();
+  const auto first = choices_.begin() + static_cast<ptrdiff_t>(FirstOf(i));
+  const bool is_told = std::all_of(first, first + static_cast<ptrdiff_t>(choices_per_prompt_),
+                                   [](const Choice& c) { return c.has_begun; });
+  // clear() would keep the memory.
+  if (is_told) std::vector<PromptLogprob>().swap(first->of_prompt);
   return events;
 }
 
@@ -262,13 +278,13 @@ void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_c
   if (token_ids_) WriteIds(json, "prompt_token_ids", PromptIds(i));
   if (prompt_logprobs_)
     WritePromptLogprobs(json, logprob_form_, static_cast<size_t>(*prompt_logprobs_), PromptIds(i),
-                        choices_[i].of_prompt);
+                        choices_[FirstOf(i)].of_prompt);
 }
 
 std::vector<ReportedToken> CompletionAnswer::EchoedTokens(size_t i) const {
   std::vector<ReportedToken> tokens;
   const std::vector<EchoedToken>& echoed = echoed_[i / choices_per_prompt_];
-  const std::vector<PromptLogprob>& told = choices_[i].of_prompt;
+  const std::vector<PromptLogprob>& told = choices_[FirstOf(i)].of_prompt;
   for (size_t at = 0; at < echoed.size() && at <= told.size(); ++at) {
     ReportedToken& token = tokens.emplace_back();
     token.token = PromptIds(i)[at];

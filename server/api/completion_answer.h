@@ -57,14 +57,17 @@ class CompletionAnswer : public Answer {
     std::vector<int32_t> ids{};
     std::vector<uint64_t> digests{};
     LogprobList logprobs{};
-    std::vector<PromptLogprob> of_prompt{};
-    std::optional<EmitToken> stop_token{};  // told with the finish event
-    int64_t n_waiting = 0;                  // tokens since the last event
-    bool has_begun = false, told_prompt = false;
+    std::vector<PromptLogprob> of_prompt{};  // in each prompt's first choice, for all of them
+    std::optional<EmitToken> stop_token{};   // told with the finish event
+    int64_t n_waiting = 0;                   // tokens since the last event
+    bool has_token = false, has_begun = false, told_prompt = false;
     double logprob_sum = 0;  // of all tokens
     std::optional<EmitEnd> end{};
   };
 
+  size_t FirstOf(size_t i) const { return i - i % choices_per_prompt_; }
+  // Log-probabilities of the prompt come with a token of its first choice; the others wait for it.
+  bool AwaitsPrompt(size_t i) const { return scores_prompt_ && !choices_[FirstOf(i)].has_token; }
   const std::vector<int32_t>& PromptIds(size_t i) const {
     return prompt_ids_[i / choices_per_prompt_];
   }
@@ -72,6 +75,8 @@ class CompletionAnswer : public Answer {
   // The prompt's tokens as the answer repeats them; empty: without log-probabilities.
   std::vector<ReportedToken> EchoedTokens(size_t i) const;
   void Keep(Choice* choice, const EmitToken& token) const;
+  // Takes a token. False: nothing is to be told now.
+  bool TakeToken(size_t i, const EmitToken& token);
   void Take(size_t i, AnswerPiece piece);
   // Events with all that the choice has to tell, its first one before, if that is due. last: up to
   // the finish reason.
@@ -101,7 +106,7 @@ class CompletionAnswer : public Answer {
   const size_t n_;  // choices of the answer for each prompt: the best of choices_per_prompt_
   const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_, logprobs_;
   const bool include_reasoning_;
-  const bool prompt_only_;
+  const bool prompt_only_, scores_prompt_;
   const int64_t stream_interval_;
   const std::optional<int64_t> top_logprobs_, prompt_logprobs_;  // as in the request
   const LogprobForm logprob_form_;

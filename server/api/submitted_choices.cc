@@ -17,6 +17,7 @@ absl::Status SubmittedChoices::Submit(RunningRequest* running,
     running->max_tokens = std::max<int64_t>(running->max_tokens, choice.max_tokens);
     choice.name = n_choices == 1 ? running->id() : absl::StrCat(running->id(), ".", i);
     choice.sampling.seed = ChoiceSeed(choice.sampling.seed, i % per_prompt);
+    if (i % per_prompt > 0) choice.prompt_logprobs = -1;  // those of the first choice are the same
     auto submitted = generator_->Submit(std::move(choice));
     if (!submitted.ok()) {
       CancelAll(running, /*forget=*/true);

@@ -114,6 +114,23 @@ TEST_CASE("a batch of prompts, each with its choices, in one answer") {
   CheckNothingLeft(served, 1);
 }
 
+TEST_CASE("the first choice of each prompt alone is asked to score it, and all tell of it") {
+  Served served;
+  const auto response = served.Client().Post(
+      "/v1/completions",
+      R"({"prompt":[[5,6],[7,8]],"n":2,"max_tokens":2,"prompt_logprobs":1,"ignore_eos":true})");
+  REQUIRE(response.ok());
+  REQUIRE(response->status == 200);
+  const json::value body = json::parse(response->body);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(served.generator->submitted[i].prompt_logprobs == (i % 2 == 0 ? 1 : -1));
+    const json::array& told = body.at("choices").at(i).at("prompt_logprobs").as_array();
+    REQUIRE(told.size() == 2);
+    CHECK(told[1].as_object().contains(i < 2 ? "6" : "8"));
+  }
+  CheckNothingLeft(served, 1);
+}
+
 TEST_CASE("a client that goes away takes all its choices with it") {
   Served served;
   served.generator->hold = true;
