@@ -81,27 +81,40 @@ Tokenizer::~Tokenizer() {
   delete native_;
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
-                                                       bool add_special_tokens) const {
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByCrate(std::string_view text,
+                                                              bool add_special_tokens) const {
   native::Bytes error;
   baton_ids ids = {nullptr, 0};
-  RETURN_IF_ERROR(native::ToStatus(baton_tokenizer_encode(native_->handle, native::View(text),
-                                                          add_special_tokens, &ids, error.out()),
-                                   error));
+  RETURN_IF_ERROR(native::ToStatus(
+      baton_tokenizer_encode_by_crate(native_->handle, native::View(text), add_special_tokens, &ids,
+                                      error.out()),
+      error));
   return Taken(ids);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                                       bool add_special_tokens) const {
+  return Encode(text, nullptr, add_special_tokens, nullptr, absl::InfiniteDuration());
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(const PromptText& prompt,
                                                        bool add_special_tokens, SegmentCache* cache,
                                                        absl::Duration limit) const {
+  return Encode(prompt.text, prompt.controls ? &*prompt.controls : nullptr, add_special_tokens,
+                cache, limit);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(
+    std::string_view text, const std::vector<PromptText::Place>* controls, bool add_special_tokens,
+    SegmentCache* cache, absl::Duration limit) const {
   static_assert(sizeof(PromptText::Place) == 2 * sizeof(uint32_t));
   baton_prompt_view view = {};
-  view.text = native::View(prompt.text);
-  view.is_plain = !prompt.controls;
+  view.text = native::View(text);
+  view.is_plain = controls == nullptr;
   view.limit_ns = native::LimitNs(limit);
-  if (prompt.controls) {
-    view.controls = reinterpret_cast<const uint32_t*>(prompt.controls->data());
-    view.n_controls = prompt.controls->size();
+  if (controls != nullptr) {
+    view.controls = reinterpret_cast<const uint32_t*>(controls->data());
+    view.n_controls = controls->size();
   }
   native::Bytes error;
   baton_ids ids = {nullptr, 0};

@@ -3,6 +3,8 @@
 
 mod added_tokens;
 mod arguments;
+mod byte_pair_encoder;
+mod byte_pairs;
 mod chat_template;
 mod clock;
 mod controls;
@@ -19,6 +21,7 @@ mod schema_check;
 mod segment_cache;
 mod tests;
 mod tokenizer;
+mod word_cuts;
 
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;
@@ -204,7 +207,7 @@ pub unsafe extern "C" fn baton_tokenizer_free(tokenizer: *mut Tokenizer) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn baton_tokenizer_encode(
+pub unsafe extern "C" fn baton_tokenizer_encode_by_crate(
     tokenizer: *const Tokenizer,
     text: View,
     add_special_tokens: i32,
@@ -212,7 +215,7 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
     error: *mut Owned<u8>,
 ) -> Status {
     guarded(out, error, || {
-        let ids = (*tokenizer).encode(text.text("the text")?, add_special_tokens != 0)?;
+        let ids = (*tokenizer).encode_by_crate(text.text("the text")?, add_special_tokens != 0)?;
         Ok(Owned::new(ids))
     })
 }

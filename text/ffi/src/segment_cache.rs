@@ -2,14 +2,14 @@
 //! other only while an entry is looked up or put in.
 
 use crate::error::Failure;
-use std::collections::HashMap;
+use ahash::AHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of an entry besides its text and ids (allocations, table), as a bound.
 const ENTRY_BYTES: usize = 160;
 
-type Key = (bool, Box<str>); // whether the text is the first one, and the text
-type Generation = HashMap<Key, Arc<[u32]>>;
+/// By whether the text is the first one, and by the text.
+type Generation = [AHashMap<Box<str>, Arc<[u32]>>; 2];
 
 /// Two generations: what is used is in the young one. When it has half of the bytes, it becomes the old one, and the
 /// former old one goes: entries that were not used meanwhile.
@@ -47,12 +47,11 @@ impl SegmentCache {
         is_first: bool,
         compute: impl FnOnce() -> Result<Vec<u32>, Failure>,
     ) -> Result<Arc<[u32]>, Failure> {
-        let key: Key = (is_first, text.into());
-        if let Some(ids) = self.lock().find(&key, self.max_bytes) {
+        if let Some(ids) = self.lock().find(text, is_first, self.max_bytes) {
             return Ok(ids);
         }
         let ids: Arc<[u32]> = compute()?.into();
-        self.lock().put(key, ids.clone(), self.max_bytes);
+        self.lock().put(text.into(), is_first, ids.clone(), self.max_bytes);
         Ok(ids)
     }
 
@@ -68,23 +67,23 @@ impl SegmentCache {
 }
 
 impl Generations {
-    fn find(&mut self, key: &Key, max_bytes: usize) -> Option<Arc<[u32]>> {
-        if let Some(ids) = self.young.get(key) {
+    fn find(&mut self, text: &str, is_first: bool, max_bytes: usize) -> Option<Arc<[u32]>> {
+        if let Some(ids) = self.young[is_first as usize].get(text) {
             self.hits += 1;
             return Some(ids.clone());
         }
-        let Some((key, ids)) = self.old.remove_entry(key) else {
+        let Some((text, ids)) = self.old[is_first as usize].remove_entry(text) else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
-        self.old_bytes -= entry_bytes(&key, &ids);
-        self.put(key, ids.clone(), max_bytes);
+        self.old_bytes -= entry_bytes(&text, &ids);
+        self.put(text, is_first, ids.clone(), max_bytes);
         Some(ids)
     }
 
-    fn put(&mut self, key: Key, ids: Arc<[u32]>, max_bytes: usize) {
-        let bytes = entry_bytes(&key, &ids);
+    fn put(&mut self, text: Box<str>, is_first: bool, ids: Arc<[u32]>, max_bytes: usize) {
+        let bytes = entry_bytes(&text, &ids);
         if bytes > max_bytes / 2 {
             return;
         }
@@ -92,12 +91,12 @@ impl Generations {
             self.old = std::mem::take(&mut self.young);
             self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
-        if self.young.insert(key, ids).is_none() {
+        if self.young[is_first as usize].insert(text, ids).is_none() {
             self.young_bytes += bytes;
         }
     }
 }
 
-fn entry_bytes(key: &Key, ids: &[u32]) -> usize {
-    ENTRY_BYTES + key.1.len() + std::mem::size_of_val(ids)
+fn entry_bytes(text: &str, ids: &[u32]) -> usize {
+    ENTRY_BYTES + text.len() + std::mem::size_of_val(ids)
 }

@@ -1,6 +1,7 @@
 //! A tokenizer.json behind `tokenizers`, and the table of the bytes each token stands for.
 
 use crate::added_tokens::{AddedTokens, Place};
+use crate::byte_pair_encoder::BytePairEncoder;
 use crate::deadline::Deadline;
 use crate::error::Failure;
 use crate::segment_cache::SegmentCache;
@@ -15,6 +16,7 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     added: AddedTokens,            // found in the text
     added_normalized: AddedTokens, // found in what the normalizer makes of the text between these
+    encoder: Option<BytePairEncoder>,
     spelling: Spelling,
     leading_space: i32,
 }
@@ -53,7 +55,7 @@ impl Tokenizer {
             .map_err(|e| Failure::invalid(format!("not valid UTF-8 at byte {}", e.valid_up_to())))?;
         // The decoder is parsed before the file is loaded, because the crate tokenizers panics on some files that are
         // not JSON (cut short inside the decoder).
-        let decoder = decoder_of(text)?;
+        let (decoder, merges) = read_parts(text)?;
         let (spelling, leading_space) = read_decoder(&decoder)?;
         let mut inner = tokenizers::Tokenizer::from_str(text)
             .map_err(|e| Failure::invalid(format!("not a tokenizer that can be loaded: {e}")))?;
@@ -64,11 +66,17 @@ impl Tokenizer {
         let tokens = tokens.iter().map(|(&id, token)| (id, token.clone())).collect();
         let added = AddedTokens::new(&tokens, None::<Option<&tokenizers::NormalizerWrapper>>)?;
         let added_normalized = AddedTokens::new(&tokens, Some(inner.get_normalizer()))?;
-        Ok(Tokenizer { inner, added, added_normalized, spelling, leading_space })
+        // A special token of a normalized text counts by its place before, which the crate knows.
+        let encoder = match added_normalized.has_special() {
+            true => None,
+            false => BytePairEncoder::of(&inner, &merges, byte_letters()),
+        };
+        Ok(Tokenizer { inner, added, added_normalized, encoder, spelling, leading_space })
     }
 
-    /// Returns the ids of `text`. Errors: invalid, if the tokenizer refuses the text.
-    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, Failure> {
+    /// Returns the ids that the crate tokenizers itself makes of `text`, which `encode_segments` equals. Errors: invalid,
+    /// if the tokenizer refuses the text.
+    pub fn encode_by_crate(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, Failure> {
         let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(refused)?;
         Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
     }
@@ -121,6 +129,9 @@ impl Tokenizer {
         deadline: Deadline,
     ) -> Result<Vec<u32>, Failure> {
         deadline.check(WHAT)?;
+        if let Some(encoder) = &self.encoder {
+            return self.encode_by_pairs(encoder, text, start == 0, deadline);
+        }
         let mut pieces = PreTokenizedString::from(segment_at(text, start > 0));
         pieces.split(|_, segment| Ok(self.split_normalized(text, start, segment, &allows))).map_err(refused)?;
         if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
@@ -131,6 +142,26 @@ impl Tokenizer {
         self.inner.get_model().tokenize_in_pretokenized(&mut pieces, None).map_err(refused)?;
         let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(refused)?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// `encode_segment` without the crate.
+    fn encode_by_pairs(
+        &self,
+        encoder: &BytePairEncoder,
+        text: &str,
+        is_first: bool,
+        deadline: Deadline,
+    ) -> Result<Vec<u32>, Failure> {
+        let text = encoder.normalize(text);
+        let mut ids = Vec::with_capacity(text.len() / 4);
+        for piece in self.added_normalized.split(&text, |_| false) {
+            let part = &text[piece.start..piece.end];
+            match piece.token {
+                Some(id) => ids.push(id),
+                None => encoder.encode(&self.inner, part, is_first && piece.start == 0, &mut ids, deadline, WHAT)?,
+            }
+        }
+        Ok(ids)
     }
 
     /// Normalizes a segment and cuts it at the added tokens that are found afterwards.
@@ -250,12 +281,22 @@ fn segment_at(text: &str, is_later: bool) -> NormalizedString {
     }
 }
 
-/// Returns GPT-2's table: printable Latin-1 characters stand for themselves, U+0100 and up for the other 68 bytes.
+/// Returns GPT-2's table, by byte: printable Latin-1 characters stand for themselves, U+0100 and up for the other 68.
+fn byte_letters() -> Vec<char> {
+    let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let mut others = '\u{100}'..;
+    (0..=255u8).filter_map(|b| if printable(b) { Some(b as char) } else { others.next() }).collect()
+}
+
+/// Returns the bytes of GPT-2's table, by the code points of their characters.
 fn byte_level_table() -> Vec<Option<u8>> {
-    let printable = |b: &u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    let itself = (0..=255u8).map(|b| printable(&b).then_some(b));
-    let others = (0..=255u8).filter(|b| !printable(b)).map(Some);
-    itself.chain(others).collect()
+    let letters = byte_letters();
+    let end = letters.iter().map(|&c| c as usize + 1).max().unwrap_or(0);
+    let mut table = vec![None; end];
+    for (byte, &letter) in letters.iter().enumerate() {
+        table[letter as usize] = Some(byte as u8);
+    }
+    table
 }
 
 fn fallback_byte(token: &str) -> Option<u8> {
@@ -266,16 +307,37 @@ fn fallback_byte(token: &str) -> Option<u8> {
     u8::from_str_radix(hex, 16).ok()
 }
 
-fn decoder_of(text: &str) -> Result<Json, Failure> {
-    // One field is read: the vocabulary of a large model is 10 MB, which the crate tokenizers parses itself.
+/// Reads the parts of a tokenizer.json that the crate tokenizers keeps to itself: the decoder and the merges.
+fn read_parts(text: &str) -> Result<(Json, Vec<(String, String)>), Failure> {
+    // The rest, a vocabulary of up to 10 MB, is left to the crate.
     #[derive(serde::Deserialize)]
     struct File {
         #[serde(default)]
         decoder: Json,
+        model: Option<Model>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Model {
+        #[serde(default)]
+        merges: Vec<Merge>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Merge {
+        Pair(String, String),
+        Text(String),
+        Other(serde::de::IgnoredAny), // the crate says what is wrong
     }
     let file: File =
         serde_json::from_str(text).map_err(|e| Failure::invalid(format!("not JSON of a tokenizer: {e}")))?;
-    Ok(file.decoder)
+    let pair_of = |merge| match merge {
+        Merge::Pair(left, right) => Some((left, right)),
+        Merge::Text(text) if text.starts_with("#version") => None,
+        Merge::Text(text) => text.split_once(' ').map(|(left, right)| (left.to_string(), right.to_string())),
+        Merge::Other(_) => None,
+    };
+    let merges = file.model.map(|model| model.merges).unwrap_or_default();
+    Ok((file.decoder, merges.into_iter().filter_map(pair_of).collect()))
 }
 
 /// Reads what a decoder does to each token, so that streams can do it token by token.
