@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "bench/grammar_steps.h"
 #include "bench/synthetic_tokenizer.h"
+#include "engine/load_backend.h"
 #include "text/grammar.h"
+#include "text/grammar_compiler.h"
 #include "text/tokenizer.h"
 
 namespace baton {
@@ -144,16 +148,18 @@ absl::Status MeasureRandom(const Grammar& grammar, int max_tokens, std::mt19937_
   return absl::OkStatus();
 }
 
-void AddLines(const std::string& name, Microseconds times, std::vector<KernelResult>* results) {
-  if (times.empty()) return;
+double Quantile(Microseconds times, double share) {
   std::sort(times.begin(), times.end());
-  const auto at = [&](double share) {
-    return times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))];
-  };
+  return times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))];
+}
+
+void AddLines(const std::string& name, const Microseconds& times,
+              std::vector<KernelResult>* results) {
+  if (times.empty()) return;
   for (const auto& [label, share] :
        {std::pair{"p50", 0.5}, std::pair{"p99", 0.99}, std::pair{"max", 1.0}}) {
     results->push_back({.name = absl::StrCat(name, ", ", label),
-                        .value = at(share),
+                        .value = Quantile(times, share),
                         .unit = "us",
                         .note = absl::StrCat("of ", times.size())});
   }
@@ -164,6 +170,48 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const GrammarBenchOptions& optio
   if (options.vocab < 2048 || options.vocab > 1'000'000)
     return absl::InvalidArgumentError("--vocab must be from 2048 to 1000000");
   return Tokenizer::FromJson(SyntheticTokenizerJson(options.vocab, options.seed));
+}
+
+// Steps of a model, and the masks' share of one.
+absl::Status AddSteps(const GrammarBenchOptions& options, const Tokenizer& tokenizer,
+                      const Times& masks, std::vector<KernelResult>* results) {
+  EngineOptions engine = options.engine;
+  engine.limits.max_step_tokens = std::max(options.rows, 256);
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, LoadBackend(engine));
+  if (backend->model().vocab < tokenizer.vocab_size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("--vocab must be at most the model's, ", backend->model().vocab));
+  const int32_t end = tokenizer.vocab_size() - 1;
+  GrammarCompiler compiler(&tokenizer, {end});
+  std::vector<SharedGrammar> grammars;
+  for (const Subject& subject : kSubjects) {
+    ASSIGN_OR_RETURN(grammars.emplace_back(),
+                     compiler.Compile({subject.kind, std::string(subject.grammar)}));
+  }
+  ASSIGN_OR_RETURN(const auto steps,
+                   GrammarSteps::Make(std::move(backend), std::move(grammars), end, options.rows,
+                                      options.context, options.seed));
+  ASSIGN_OR_RETURN(const GrammarSteps::Times times, steps->Run(options.steps));
+  const std::string rows = absl::StrCat("step of ", options.rows, " rows");
+  AddLines("step of one row", times.one_row, results);
+  AddLines(rows, times.all_rows, results);
+  AddLines(absl::StrCat(rows, " with grammars"), times.constrained, results);
+  const auto add_share = [&](const std::string& name, double part, double whole) {
+    results->push_back({.name = name, .value = 100 * part / whole, .unit = "%"});
+  };
+  const auto sum = [](const Microseconds& of) {
+    return std::accumulate(of.begin(), of.end(), 0.0);
+  };
+  // Neighbours have met the same state of the machine.
+  Microseconds pairs;
+  for (size_t i = 0; i < times.constrained.size(); ++i)
+    pairs.push_back(times.constrained[i] / times.all_rows[i]);
+  add_share("with grammars, of the step without beside it: p50", Quantile(pairs, 0.5), 1);
+  add_share("with grammars, of without: all steps", sum(times.constrained), sum(times.all_rows));
+  const double step = Quantile(times.one_row, 0.5);
+  add_share("mask p99, typical text, of a step of one row", Quantile(masks.mask, 0.99), step);
+  add_share("mask p99, random text, of a step of one row", Quantile(masks.random_mask, 0.99), step);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -198,6 +246,8 @@ absl::StatusOr<std::vector<KernelResult>> MeasureGrammars(const GrammarBenchOpti
   AddLines("mask, typical text", times.mask, &results);
   AddLines("mask, random text", times.random_mask, &results);
   AddLines("token pushed", times.push, &results);
+  if (!options.engine.model.empty())
+    RETURN_IF_ERROR(AddSteps(options, *tokenizer, times, &results));
   return results;
 }
 

@@ -43,7 +43,7 @@ baton bench kernels       linear layers on every path, also in a plain order
   --isa avx2,avx512 --weights bf16,int8,int4 --rows 1,8,512 --k 2048 --n 8192
 baton bench attention     attention and sampler on every path: --threads 1,2
   --contexts 512,4096 --group 4 (heads per KV head), both: --seconds --samples 7
-baton bench grammar       masks of structured output: --vocab 128000 --rounds 3
+baton bench grammar [MODEL]  masks; decode steps with them: --rows 8 --steps 60
 baton bench relay MODEL        prefill shared by processes of this machine
   --ranks 2 --tokens 4096 --link 94e6 (bytes/s; 0 = not limited) --rounds 3
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
@@ -135,6 +135,14 @@ struct BenchCommandLine::State {
     if (!resolved.ok()) return Fail(resolved);
     step_options.engine.model = model.path;
     return Fail(RunStepBench(step_options));
+  }
+  int RunGrammar() {
+    if (!model.path.empty()) {
+      const absl::Status resolved = ResolveModel(&model);
+      if (!resolved.ok()) return Fail(resolved);
+      grammar_options.engine.model = model.path;
+    }
+    return Fail(RunGrammarBench(grammar_options));
   }
   int RunRelay() { return Fail(simulate_relay ? SimulateRelay() : MeasureRelay()); }
   absl::Status SimulateRelay() {
@@ -306,6 +314,13 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--rounds", options.rounds);
     app->add_option("--max-tokens", options.max_tokens);
     app->add_option("--seed", options.seed);
+    options.engine.spin_us = 50;  // as workers on CPUs of their own
+    AddThreads(app, &options.engine.threads, &options.engine.spin_us);
+    app->add_option("MODEL,--model.path", state.model.path);
+    app->add_option("--dtype,--model.dtype", options.engine.dtype);
+    app->add_option("--rows", options.rows);
+    app->add_option("--context", options.context);
+    app->add_option("--steps", options.steps);
   }
   {
     RelayMeasurementOptions& options = state.relay_measurement;
@@ -356,9 +371,7 @@ std::function<int()> BenchCommandLine::Chosen() const {
   if (state->step->parsed()) return [state] { return state->RunStep(); };
   if (state->kernels->parsed()) return [state] { return state->RunKernels(); };
   if (state->attention->parsed()) return [state] { return state->RunAttention(); };
-  if (state->grammar->parsed()) {
-    return [state] { return Fail(RunGrammarBench(state->grammar_options)); };
-  }
+  if (state->grammar->parsed()) return [state] { return state->RunGrammar(); };
   if (state->relay->parsed()) {
     return [state] { return state->RunRelay(); };
   }

@@ -29,6 +29,32 @@ TEST_CASE("the bench of grammars measures compiling, masks and tokens") {
   CHECK(MeasureGrammars(options).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("with a model it measures steps with grammars and without") {
+  GrammarBenchOptions options;
+  options.vocab = 2048;
+  options.rounds = 1;
+  options.max_tokens = 5;
+  options.engine.model = BATON_SOURCE_DIR "/models/demo";
+  options.engine.threads = 1;
+  options.rows = 3;
+  options.context = 20;
+  options.steps = 12;
+  const auto results = MeasureGrammars(options);
+  INFO(results.status());
+  REQUIRE(results.ok());
+  REQUIRE(results->size() == 1 + 8 * 3 + 4);
+  for (const KernelResult& result : *results) {
+    INFO(result.name);
+    CHECK(result.value > 0);
+  }
+  CHECK(results->back().unit == "%");
+  options.rows = 0;
+  CHECK(MeasureGrammars(options).status().code() == absl::StatusCode::kInvalidArgument);
+  options.rows = 3;
+  options.vocab = 4096;
+  CHECK(MeasureGrammars(options).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
 TEST_CASE("a synthetic tokenizer has the tokens asked for, each once, and every byte") {
   const auto tokenizer = Tokenizer::FromJson(SyntheticTokenizerJson(4096, 3)).value();
   REQUIRE(tokenizer->vocab_size() == 4096);
