@@ -26,6 +26,7 @@ _SETTINGS = [
 def pytest_addoption(parser):
     parser.addoption("--baton", required=True, help="the binary")
     parser.addoption("--node-modules", required=True, help="folder with the JavaScript SDK")
+    parser.addoption("--schemas", type=int, default=24, help="random schemas of test_schemas.py")
 
 
 def pytest_collection_modifyitems(items):
