@@ -2,96 +2,14 @@
 // it is a 400 that names the field.
 #include "server/api/fields/field.h"
 
-#include <boost/json.hpp>
 #include <catch2/catch.hpp>
-#include <limits>
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "server/api/json_document.h"
+#include "tests/server/api/field_samples.h"
 
 namespace baton {
 namespace {
-
-namespace json = boost::json;
-
-struct Place {
-  Endpoint endpoint;
-  const char* rest;  // of a body: what the endpoint needs, beside the field
-};
-constexpr Place kPlaces[] = {
-    {Endpoint::kCompletions, R"("prompt":"a")"},
-    {Endpoint::kChat, R"("messages":[{"role":"user","content":"a"}])"},
-    {Endpoint::kTokenize, R"("prompt":"a")"},
-    {Endpoint::kDetokenize, R"("tokens":[1])"},
-    {Endpoint::kApplyTemplate, R"("messages":[{"role":"user","content":"a"}])"},
-    {Endpoint::kMessages, R"("messages":[{"role":"user","content":"a"}])"},
-    {Endpoint::kCountTokens, R"("messages":[{"role":"user","content":"a"}])"},
-    {Endpoint::kResponses, R"("input":"a")"},
-    {Endpoint::kStoredChat, R"("metadata":{})"},
-};
-
-// A body with the field; a field that the endpoint needs, or that stands for it, is alone.
-std::string Body(const Place& place, const std::string& name, const std::string& value) {
-  const bool is_input =
-      std::string(place.rest).starts_with(absl::StrCat("\"", name, "\":")) ||
-      (place.endpoint == Endpoint::kTokenize && (name == "messages" || name == "content"));
-  const bool lacks_max = place.endpoint == Endpoint::kMessages && name != "max_tokens";
-  return absl::StrCat("{", is_input ? "" : absl::StrCat(place.rest, ","),
-                      lacks_max ? R"("max_tokens":1,)" : "", "\"", name, "\":", value, "}");
-}
-
-// The elements of a JSON array, each as JSON.
-std::vector<std::string> Elements(const char* text) {
-  const auto array = ParseJson(text);
-  INFO(text);
-  REQUIRE(array.ok());
-  std::vector<std::string> elements;
-  for (const json::value& value : array->get_array()) elements.push_back(json::serialize(value));
-  return elements;
-}
-
-// Values of a rule that are taken and that are refused, as JSON.
-struct Samples {
-  std::vector<std::string> good, bad;
-
-  void operator()(const BoolRule&) {
-    good = {"true", "false"};
-    bad = {"1", "\"true\"", "[]", "{}"};
-  }
-  void operator()(const IntRule& rule) {
-    good = {absl::StrCat(rule.min), absl::StrCat(rule.max)};
-    bad = {"\"1\"", "true", "[]", "{}", "0.5", "1e300"};
-    if (rule.min > std::numeric_limits<int64_t>::min()) bad.push_back(absl::StrCat(rule.min - 1));
-    if (rule.max < std::numeric_limits<int64_t>::max()) bad.push_back(absl::StrCat(rule.max + 1));
-  }
-  void operator()(const NumberRule& rule) {
-    const double inside = rule.above_min ? 1e-300 : rule.limit.min;
-    good = {absl::StrCat(inside), absl::StrCat(rule.limit.max)};
-    bad = {"\"1\"",
-           "true",
-           "[]",
-           "{}",
-           absl::StrCat(rule.limit.min - 0.01),
-           absl::StrCat(rule.limit.max + 0.01)};
-    if (rule.above_min) bad.push_back(absl::StrCat(rule.limit.min));
-  }
-  void operator()(const TextRule&) {
-    good = {"\"a\"", "\"\""};
-    bad = {"1", "true", "[]", "{}"};
-  }
-  void operator()(const OwnRule& rule) {
-    good = Elements(rule.good);
-    bad = Elements(rule.bad);
-    CHECK_FALSE(good.empty());
-    CHECK_FALSE(bad.empty());
-  }
-  void operator()(const RefusedRule& rule) {
-    for (const std::string_view value : rule.neutral) good.emplace_back(value);
-    bad = {"[[\"x\"]]", "{\"x\":{\"y\":1}}", "\"something else\"", "12.25"};
-  }
-  void operator()(const NoEffectRule&) { good = {"1", "true", "\"a\"", "[[]]", "{\"x\":null}"}; }
-};
 
 TEST_CASE("each field takes its good values and null, and refuses each of its bad ones by name") {
   int n_bodies = 0;
