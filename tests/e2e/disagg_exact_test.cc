@@ -9,44 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/machine/isa.h"
-#include "tests/e2e/sequential_reference.h"
-#include "tests/support/drawn_sampling.h"
+#include "engine/load_backend.h"
+#include "tests/e2e/exact_requests.h"
+#include "tests/e2e/in_process_cluster.h"
 #include "tests/support/local_engine.h"
 
 namespace baton {
 namespace {
-
-const std::string kTiny = "random:" BATON_TEST_DATA "/shapes/llama-tiny.json";
-const std::string kDemo = BATON_SOURCE_DIR "/models/demo";
-
-EngineOptions Engine(const std::string& model, int page_tokens = 64, const std::string& isa = "") {
-  EngineOptions options;
-  options.model = model;
-  options.threads = 1;
-  options.page_tokens = page_tokens;
-  options.limits.max_step_tokens = 512;
-  if (!isa.empty()) options.isa = isa;
-  return options;
-}
-
-// Makes prompts of 1 to about 600 tokens, half of them sampled with a seed.
-std::vector<GenerateRequest> Requests(int n, int vocab) {
-  std::vector<GenerateRequest> requests;
-  for (int i = 0; i < n; ++i) {
-    GenerateRequest request;
-    const int length = 1 + (i * i * 37) % 600;
-    for (int t = 0; t < length; ++t)
-      request.prompt.push_back(static_cast<int32_t>((i * 131 + t * 29 + t * t) % vocab));
-    request.max_tokens = 1 + (i * 11) % 37;
-    request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
-    request.sampling.top_k = i % 3 == 0 ? 40 : 0;
-    request.sampling.top_p = i % 5 == 0 ? 0.9f : 1.0f;
-    request.sampling.seed = 1000 + static_cast<uint64_t>(i);
-    request.want_digests = true;
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
 
 TEST_CASE("disaggregated = colocated = local, for any chunk and page size, alone and in a crowd") {
   const std::vector<GenerateRequest> requests = Requests(32, 500);
@@ -293,61 +262,6 @@ TEST_CASE("a lost decode worker: the other workers finish the very same tokens")
   std::vector<Outcome> outcomes;
   for (const RequestId id : ids) outcomes.push_back(cluster.WaitEnd(id));
   CheckAll(outcomes, expected);
-}
-
-// Every parameter of the sampler, drawn together; min_tokens is about stop tokens. A third have a
-// grammar too, and nothing beside it that could leave no token.
-std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_tokens) {
-  std::vector<GenerateRequest> requests = Requests(n, vocab);
-  for (GenerateRequest& request : requests) {
-    request.sampling = DrawSampling(request.sampling, vocab);
-    request.max_tokens = max_tokens;
-    if (request.sampling.seed % 3 != 0) continue;
-    request.sampling.grammar = {GrammarKind::kRegex, absl::StrCat(request.sampling.seed)};
-    request.sampling.allowed_tokens.clear();
-    request.sampling.vocab_end = 0;
-  }
-  return requests;
-}
-
-absl::StatusOr<SharedGrammar> CompileHashGrammar(const GrammarSpec& spec) {
-  return HashGrammarOf(spec, kGrammarVocab);
-}
-
-TEST_CASE("drawn parameters of the sampler: disaggregated = colocated = a relay = local") {
-  std::vector<GenerateRequest> requests = DrawnRequests(32, 500, 40);
-  for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
-  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
-  InProcessOptions options;
-  options.compile_grammar = CompileHashGrammar;
-  options.engine = Engine(kTiny, 16);
-  SECTION("disaggregated") {}
-  SECTION("colocated") { options.colocated = true; }
-  SECTION("ranks of a relay") { options.relay_min_tokens = 17; }
-  InProcessCluster cluster(options);
-  CheckAll(cluster.RunAll(requests), expected);
-  CheckAll(cluster.RunAll({requests[3]}), {expected[3]});
-}
-
-TEST_CASE("drawn parameters of the sampler: the same after the decode worker is lost") {
-  const std::vector<GenerateRequest> requests = DrawnRequests(16, 500, 150);
-  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
-  InProcessOptions options;
-  options.compile_grammar = CompileHashGrammar;
-  options.engine = Engine(kTiny, 16);
-  InProcessCluster cluster(options);
-  std::vector<RequestId> ids;
-  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
-  for (const RequestId id : ids) REQUIRE(cluster.WaitTokens(id, 3));
-  cluster.StopWorker(2);  // the only worker with role decode
-  std::vector<Outcome> outcomes;
-  int attempts = 0;
-  for (const RequestId id : ids) {
-    outcomes.push_back(cluster.WaitEnd(id));
-    attempts += outcomes.back().end.timeline.attempts;
-  }
-  CheckAll(outcomes, expected);
-  REQUIRE(attempts > static_cast<int>(requests.size()));
 }
 
 TEST_CASE("min_tokens keeps a stop token away, in the first token too, and after a failover") {

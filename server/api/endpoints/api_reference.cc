@@ -33,6 +33,7 @@ such as `messages[0].content`.
 | 400 | `invalid_type`, `invalid_value`, `missing_required_parameter` | the field at `param` is wrong; the message has the range |
 | 400 | `unsupported_parameter` | the field at `param` is known and not supported |
 | 400 | `context_length_exceeded` | prompt and `max_tokens` are longer than the context; `n_prompt_tokens` and `n_ctx` are told |
+| 400 | `prompt_too_slow` | the template or the tokenizer took longer than `server.text_deadline` |
 | 404 | `not_found`, `model_not_found`, `previous_response_not_found` or null | no such path; no such model; no such stored answer |
 | 405, 408, 413, 415, 431 | `method_not_allowed`, `request_too_large` or null | the request's form |
 | 429 | `server_overloaded` | the queue is full; `Retry-After` tells when to try again |
