@@ -24,7 +24,19 @@ ServedBaton::ServedBaton(pid_t pid, int output)
 
 absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std::string> args,
                                                                 absl::Duration limit) {
-  args.insert(args.begin(), {BATON_BINARY, "serve"});
+  return Run("serve", std::move(args), "ready ", limit);
+}
+
+absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::StartRouter(
+    std::vector<std::string> args) {
+  return Run("router", std::move(args), "listening on ", absl::Seconds(60));
+}
+
+absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Run(const std::string& command,
+                                                              std::vector<std::string> args,
+                                                              const std::string& ready_mark,
+                                                              absl::Duration limit) {
+  args.insert(args.begin(), {BATON_BINARY, command});
   args.insert(args.end(), {"--port", "0"});
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
@@ -45,11 +57,11 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std:
   const absl::Time deadline = absl::Now() + limit;
   while (absl::Now() < deadline) {
     const std::string log = served->log();
-    const size_t ready = log.find("ready ");
+    const size_t ready = log.find(ready_mark);
     const size_t scheme = ready == std::string::npos ? ready : log.find("http://", ready);
     if (scheme != std::string::npos && log.find('\n', scheme) != std::string::npos) {
       ASSIGN_OR_RETURN(served->url_, HttpUrl::Parse(log.substr(
-                                         scheme, log.find_first_of(" \n", scheme) - scheme)));
+                                         scheme, log.find_first_of(" ,\n", scheme) - scheme)));
       return served;
     }
     int status = 0;

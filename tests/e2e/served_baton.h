@@ -21,6 +21,8 @@ class ServedBaton {
   // Runs `baton serve ARGS... --port 0` and waits for its ready line.
   static absl::StatusOr<std::unique_ptr<ServedBaton>> Start(
       std::vector<std::string> args, absl::Duration limit = absl::Seconds(60));
+  // Runs `baton router ARGS... --port 0` and waits until it listens: workers are the test's own.
+  static absl::StatusOr<std::unique_ptr<ServedBaton>> StartRouter(std::vector<std::string> args);
   // Kills the processes that still run, with children.
   ~ServedBaton();
 
@@ -41,6 +43,11 @@ class ServedBaton {
 
  private:
   ServedBaton(pid_t pid, int output);
+  // `ready`: what the log says before the URL.
+  static absl::StatusOr<std::unique_ptr<ServedBaton>> Run(const std::string& command,
+                                                          std::vector<std::string> args,
+                                                          const std::string& ready,
+                                                          absl::Duration limit);
   void ReadOutput();
   pid_t pid_;
   int output_;  // read end of the pipe behind stdout and stderr

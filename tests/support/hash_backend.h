@@ -60,6 +60,9 @@ class HashBackend : public Backend {
   void SetPool(KvPool* pool) override { pool_ = pool; }
 
   void set_limits(const StepLimits& limits) { limits_ = limits; }
+  void set_max_positions(int n) { model_.max_positions = n; }
+  // Takes prompts of tokens below n; generates those below kVocab.
+  void set_vocab(int n) { model_.vocab = n; }
 
   void Begin(const StepBatch& batch) override {
     step_.Assign(batch, layout_.page_tokens);
