@@ -25,12 +25,13 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
   }
   // Runs a prompt of consecutive tokens to its only token. Returns its ranks, the tail last.
   std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100,
-                               bool is_scored = false) {
+                               bool is_scored = false, uint64_t salt = 0) {
     sent.clear();
     GenerateRequest submitted;
     for (int32_t i = 0; i < n_prompt; ++i) submitted.prompt.push_back(from + i);
     submitted.max_tokens = 1;
     submitted.prompt_logprobs = is_scored ? 0 : -1;
+    submitted.cache_salt = salt;
     const RequestId id = Submit(std::move(submitted));
     PromptLogprobs told{.request_id = id, .epoch = 1, .position = 1};
     told.tokens.resize(is_scored ? n_prompt - 1 : 0, {.rank = 1});
@@ -49,6 +50,20 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
     return ranks;
   }
 };
+
+TEST_CASE("where a prompt is cached under one salt is no hint for another") {
+  // The worker of the second prompt: where it was computed first, and otherwise where any unknown
+  // prompt goes.
+  const auto second = [](int32_t from, uint64_t salt) {
+    PrefixRoutingFixture r;
+    const std::vector<Incarnation> first = r.Run(500, 0, 100, false, 1);
+    return r.Run(600, 0, from, false, salt) == first;
+  };
+  CHECK(second(100, 1));
+  CHECK_FALSE(second(5000, 1));
+  CHECK_FALSE(second(100, 2));
+  CHECK_FALSE(second(100, 0));
+}
 
 TEST_CASE("a prompt goes to the worker that has computed its beginning") {
   PrefixRoutingFixture r;

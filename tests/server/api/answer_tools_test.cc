@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/api/asked_answer.h"
+#include "tests/text/tools/random_answer.h"
 
 namespace baton {
 namespace {
@@ -121,6 +122,37 @@ TEST_CASE("calls are told as calls, with the text before them") {
   CHECK(heard.calls[1].substr(9) == " now {}");
   CHECK(heard.calls[0].substr(0, 9) != heard.calls[1].substr(0, 9));
   CHECK(heard.finishes == std::vector<std::string>{"tool_calls"});
+}
+
+TEST_CASE("300 drawn answers of each family: what streams, joined, is the whole", "[slow]") {
+  const std::unique_ptr<ServedModel> model = LoadDemo();
+  for (const AnswerFormat& format :
+       {AnswerFormat{ToolFormat::kLlama3, ReasoningFormat::kNone},
+        AnswerFormat{ToolFormat::kHermes, ReasoningFormat::kThinkTags},
+        AnswerFormat{ToolFormat::kMistralList, ReasoningFormat::kNone},
+        AnswerFormat{ToolFormat::kMistralNamed, ReasoningFormat::kThinkBrackets}}) {
+    model->answer_format = format;
+    random_answer::Maker maker(format, 20);
+    int n_calls = 0;
+    for (int n_answers = 0; n_answers < 300;) {
+      const random_answer::Example example = maker.Make();
+      if (example.inside_reasoning) continue;  // this model's prompts end outside
+      ++n_answers;
+      INFO(example.text);
+      const Heard heard = Hear("", example.text, *model);
+      CHECK(heard.content == example.answer.content);
+      CHECK(heard.reasoning == example.answer.reasoning);
+      REQUIRE(heard.calls.size() == example.answer.calls.size());
+      for (size_t i = 0; i < heard.calls.size(); ++i) {
+        const split_answer::Call& call = example.answer.calls[i];
+        CHECK(heard.calls[i].substr(9) == absl::StrCat(" ", call.name, " ", call.arguments));
+      }
+      CHECK(heard.finishes ==
+            std::vector<std::string>{heard.calls.empty() ? "stop" : "tool_calls"});
+      n_calls += static_cast<int>(heard.calls.size());
+    }
+    CHECK(n_calls > 450);
+  }
 }
 
 TEST_CASE("log-probabilities come once per token, also of markers and held text") {
