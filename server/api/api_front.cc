@@ -124,8 +124,7 @@ HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) 
 ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
                    MetricsRegistry* registry, std::span<const Route> routes,
                    const ApiFrontOptions& options, const ApiFrontFacts& facts)
-    : loop_(loop),
-      model_(model),
+    : model_(model),
       generator_(generator),
       pool_(pool),
       registry_(registry),

@@ -91,7 +91,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void KeepAlive();
   std::string MetricsText();
 
-  EventLoop* loop_;
   const ServedModel* model_;
   Generator* generator_;
   TextPool* pool_;
