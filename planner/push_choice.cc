@@ -60,11 +60,6 @@ PushChoice Choice(RelayPush push, const PushTimes& times) {
 
 }  // namespace
 
-std::string_view NameOf(RelayPush push) {
-  constexpr std::string_view kNames[kRelayPushes] = {"all", "tail", "none"};
-  return kNames[static_cast<size_t>(push)];
-}
-
 PushChoice PushBy(RelayPush push, const PrefillCost& cost, const PushedChain& chain) {
   return Choice(push, Estimate(push, cost, chain));
 }

@@ -4,6 +4,7 @@
 // Pure function, any thread.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 
@@ -17,7 +18,10 @@ enum class RelayPush {
   kNone,  // nothing is handed over: no token follows the first, or the tail decodes
 };
 inline constexpr int kRelayPushes = 3;
-std::string_view NameOf(RelayPush push);  // "all", "tail", "none"
+inline std::string_view NameOf(RelayPush push) {
+  constexpr std::string_view kNames[kRelayPushes] = {"all", "tail", "none"};
+  return kNames[static_cast<size_t>(push)];
+}
 
 // One chain of two ranks or more, as in ChainSeconds, and its links to the decode worker.
 struct PushedChain {

@@ -488,8 +488,4 @@ Timeline Journey::MakeTimeline(absl::Time now) const {
   return timeline;
 }
 
-absl::Duration Timeline::unaccounted() const {
-  return total - router_queue - prefill_queue - prefill - decode_queue - decode;
-}
-
 }  // namespace baton

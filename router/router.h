@@ -44,7 +44,9 @@ struct Timeline {
   absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
   absl::Duration ttft{};   // submitted to first token
   absl::Duration total{};  // submitted to end
-  absl::Duration unaccounted() const;
+  absl::Duration unaccounted() const {
+    return total - router_queue - prefill_queue - prefill - decode_queue - decode;
+  }
   std::string prefill_worker{}, decode_worker{};
   // Prompt tokens whose KV was cached when the first attempt began. Of a relay's heads, those that
   // had handed over their slices before the end: an answer of a few tokens may miss one.
