@@ -19,7 +19,8 @@ class RequestMutator {
 
   // Returns the bytes of a request after whose answer the server closes.
   std::string Next() {
-    const Place& place = kPlaces[random_() % std::size(kPlaces)];
+    const field_samples::Place& place =
+        field_samples::kPlaces[random_() % std::size(field_samples::kPlaces)];
     std::string body = MakeBody(place);
     if (Percent(50)) Change(&body);
     std::string target = PathOf(place.endpoint);
@@ -69,14 +70,14 @@ class RequestMutator {
   }
 
   // A body with up to three fields of the endpoint, each with one of its samples.
-  std::string MakeBody(const Place& place) {
+  std::string MakeBody(const field_samples::Place& place) {
     std::vector<const Field*> fields;
     for (const Field& field : AllFields())
       if ((field.endpoints & SetOf(place.endpoint)) != 0) fields.push_back(&field);
-    std::string body = Body(place, "max_tokens", "4");
+    std::string body = field_samples::Body(place, "max_tokens", "4");
     for (uint64_t n = random_() % 4; n > 0; --n) {
       const Field& field = *fields[random_() % fields.size()];
-      Samples samples;
+      field_samples::Samples samples;
       std::visit(samples, field.rule);
       std::vector<std::string>& from =
           Percent(90) && !samples.good.empty() ? samples.good : samples.bad;

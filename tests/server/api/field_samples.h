@@ -1,18 +1,18 @@
-// Bodies of requests by the table of fields: for each row values that are taken and values that are
-// refused, at the bounds of its rule.
+// Bodies of requests from the table of fields: for each row the values that it takes and those that
+// it refuses, at both ends of its bounds.
 #pragma once
 
 #include <boost/json.hpp>
-#include <catch2/catch.hpp>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "server/api/fields/field.h"
 #include "server/api/json_document.h"
 
-namespace baton {
+namespace baton::field_samples {
 
 struct Place {
   Endpoint endpoint;
@@ -43,8 +43,7 @@ inline std::string Body(const Place& place, const std::string& name, const std::
 // The elements of a JSON array, each as JSON.
 inline std::vector<std::string> Elements(const char* text) {
   const auto array = ParseJson(text);
-  INFO(text);
-  REQUIRE(array.ok());
+  BATON_CHECK(array.ok());
   std::vector<std::string> elements;
   for (const boost::json::value& value : array->get_array())
     elements.push_back(boost::json::serialize(value));
@@ -83,8 +82,7 @@ struct Samples {
   void operator()(const OwnRule& rule) {
     good = Elements(rule.good);
     bad = Elements(rule.bad);
-    CHECK_FALSE(good.empty());
-    CHECK_FALSE(bad.empty());
+    BATON_CHECK(!good.empty() && !bad.empty());
   }
   void operator()(const RefusedRule& rule) {
     for (const std::string_view value : rule.neutral) good.emplace_back(value);
@@ -93,4 +91,4 @@ struct Samples {
   void operator()(const NoEffectRule&) { good = {"1", "true", "\"a\"", "[[]]", "{\"x\":null}"}; }
 };
 
-}  // namespace baton
+}  // namespace baton::field_samples

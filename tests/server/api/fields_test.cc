@@ -11,6 +11,11 @@
 namespace baton {
 namespace {
 
+using field_samples::Body;
+using field_samples::kPlaces;
+using field_samples::Place;
+using field_samples::Samples;
+
 TEST_CASE("each field takes its good values and null, and refuses each of its bad ones by name") {
   int n_bodies = 0;
   for (const Field& field : AllFields()) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/text/tools/split_answer.h"
+#include "tests/text/tools/joined_answer.h"
 
 namespace baton::random_answer {
 
