@@ -128,6 +128,26 @@ TEST_CASE("ids without a token stand for nothing") {
   CHECK(tokenizer->Decode({}, false).value().empty());
 }
 
+TEST_CASE("a prompt has the ids of its text where a normalizer takes away its beginning") {
+  const auto tokenizer = Tokenizer::FromJson(
+      R"({"version":"1.0","added_tokens":[],"post_processor":null,"decoder":{"type":"Fuse"},)"
+      R"("normalizer":{"type":"Strip","strip_left":true,"strip_right":false},)"
+      R"("pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first",)"
+      R"("split":true},"model":{"type":"WordLevel","unk_token":"?",)"
+      R"("vocab":{"?":0,"a":1,"_a":2,"b":3,"_b":4}}})");
+  INFO(tokenizer.status().ToString());
+  REQUIRE(tokenizer.ok());
+  const auto ids = [&](const std::string& text) {
+    const std::vector<int32_t> found = (*tokenizer)->Encode(text, false).value();
+    CHECK((*tokenizer)->Encode(PromptText{.text = text}, false).value() == found);
+    return found;
+  };
+  using IdList = std::vector<int32_t>;
+  CHECK(ids("a b") == IdList{2, 4});
+  CHECK(ids(" a b") == IdList{1, 4});  // as the library has it: the first word is not at 0
+  CHECK(ids(" ") == IdList{});
+}
+
 TEST_CASE("one tokenizer, many threads") {
   const auto tokenizer = Load("llama3");
   const auto rows = oracle::ReadLines(oracle::Data("tokenizers/llama3/encode.jsonl.gz"));

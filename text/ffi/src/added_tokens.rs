@@ -72,10 +72,6 @@ impl AddedTokens {
         Ok(AddedTokens { automaton: Some(build(MatchKind::LeftmostLongest)?), patterns })
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.patterns.is_empty()
-    }
-
     pub fn has_special(&self) -> bool {
         self.patterns.iter().any(|pattern| pattern.token.special)
     }

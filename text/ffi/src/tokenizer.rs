@@ -164,7 +164,9 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Normalizes a segment and cuts it at the added tokens that are found afterwards.
+    /// Normalizes a segment and cuts it at the added tokens that are found afterwards. Also without such tokens the
+    /// result is a slice, as in the crate: its start in the text, which some pre-tokenizers look at, is then behind
+    /// what the normalizer took away.
     fn split_normalized(
         &self,
         text: &str,
@@ -174,9 +176,6 @@ impl Tokenizer {
     ) -> Vec<(NormalizedString, Option<Vec<tokenizers::Token>>)> {
         if let Some(normalizer) = self.inner.get_normalizer() {
             let _ = normalizer.normalize(&mut segment); // a text that it refuses stays as it is, as in the crate
-        }
-        if self.added_normalized.is_empty() {
-            return vec![(segment, None)];
         }
         // The text that a match was made of, without the white space that a normalizer may have taken in.
         let allows_place = |place: Place| {
