@@ -107,6 +107,13 @@ TEST_CASE("other broken tokenizer files say what is wrong") {
   huge_id.replace(colon + 1, huge_id.find_first_of(",}", colon) - colon - 1, " 4294967295");
   CHECK(CodeOf(huge_id) == StatusCode::kInvalidArgument);
 
+  // An id for every text that no token has.
+  std::string no_token = json;
+  const std::string begin_id = "\"ids\":[988]";
+  REQUIRE(no_token.find(begin_id) != std::string::npos);
+  no_token.replace(no_token.find(begin_id), begin_id.size(), "\"ids\":[9988]");
+  CHECK(message(no_token) == "the post-processor adds the id 9988, which has no token");
+
   CHECK(Tokenizer::FromFolder("/nonexistent").status().code() == StatusCode::kNotFound);
   CHECK_THAT(std::string(Tokenizer::FromFolder("/nonexistent").status().message()),
              Catch::Contains("/nonexistent/tokenizer.json"));

@@ -62,6 +62,11 @@ impl Tokenizer {
         // A file may carry the truncation and padding of its last training run; a prompt must stay whole.
         inner.with_truncation(None).map_err(|e| Failure::invalid(format!("truncation cannot be switched off: {e}")))?;
         inner.with_padding(None);
+        // A model may have no row for such an id.
+        let around = inner.encode_fast("", true).map_err(refused)?;
+        if let Some(id) = around.get_ids().iter().find(|&&id| inner.id_to_token(id).is_none()) {
+            return Err(Failure::invalid(format!("the post-processor adds the id {id}, which has no token")));
+        }
         let tokens = inner.get_added_vocabulary().get_added_tokens_decoder();
         let tokens = tokens.iter().map(|(&id, token)| (id, token.clone())).collect();
         let added = AddedTokens::new(&tokens, None::<Option<&tokenizers::NormalizerWrapper>>)?;
