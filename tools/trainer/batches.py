@@ -5,7 +5,7 @@ import torch
 
 import sums
 from chat_template import render
-from conversations import SHARES, example
+from conversations import example
 from draw import Draw
 
 TOKENS = 2048                                               # of a batch; a larger one does not compute faster
@@ -18,11 +18,11 @@ def pieces_of(draw, kind, max_text, count_tokens):
     return render(*example(draw, kind, max_text, count_tokens), compact=draw.chance(.25))
 
 
-def drawn_rows(draw, max_text, tokenizer, count_tokens):
+def drawn_rows(draw, shares, max_text, tokenizer, count_tokens):
     """Rows (ids, which of them the assistant wrote), each kind with its share of the tokens."""
     spent, rows = collections.Counter(), []
     while sum(spent.values()) < POOL * TOKENS:
-        kind = min(SHARES, key=lambda k: (spent[k] + draw.random.random() * 100) / SHARES[k])
+        kind = min(shares, key=lambda k: (spent[k] + draw.random.random() * 100) / shares[k])
         pieces = pieces_of(draw, kind, max_text, count_tokens)
         ids, own = [], []
         for (_, is_own), encoded in zip(pieces, tokenizer.encode_batch([text for text, _ in pieces])):
@@ -42,10 +42,10 @@ def batch_of(rows, length):
     return ids, where, ids.flatten()[where + 1]
 
 
-def pool(seed, max_text, tokenizer, count_tokens):
+def pool(seed, shares, max_text, tokenizer, count_tokens):
     """About POOL batches in random order; a function of its arguments."""
     draw, batches = Draw(seed), []
-    rows = sorted(drawn_rows(draw, max_text, tokenizer, count_tokens), key=lambda row: len(row[0]))
+    rows = sorted(drawn_rows(draw, shares, max_text, tokenizer, count_tokens), key=lambda row: len(row[0]))
     while rows:
         length = -(-len(rows[-1][0]) // 16) * 16
         n = max(1, TOKENS // length)

@@ -138,7 +138,7 @@ def evaluate(work, quick):
         rows = [row for i, row in enumerate(rows) if i % 4 == 0 and row["context"] < 1200]
         show("fp32", rows, score(folder, "fp32", rows, [])[1])
         sums = score_small_sums(folder)
-        print("sums below 100:", sums["correct"], "of", sums["n"], "wrong:", sums["wrong"][:10])
+        print("sums below 100:", sums["correct"], "of", sums["n"], "wrong:", sums["wrong"][:20])
         return
     tables, runs = {}, []
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -153,7 +153,7 @@ def evaluate(work, quick):
                 for row, is_right in zip(rows, right): row["correct_fp32"] = bool(is_right)
                 tables["fp32_second"] = table_of(rows[::2], right[::2])
         small = small.get()
-    print("sums below 100:", small["correct"], "of", small["n"], "wrong:", small["wrong"])
+    print("sums below 100:", small["correct"], "of", small["n"], "wrong:", small["wrong"][:20])
     with gzip.GzipFile(folder / "eval.jsonl.gz", "wb", mtime=0) as file:
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     (work / "table.md").write_text(markdown(tables, list(tables["fp32"])))

@@ -54,6 +54,11 @@ def first_weights(seed):
     return flat
 
 
+def flat_of(weights):
+    """A flat buffer in fp32 of weights by name."""
+    return torch.cat([weights[name].float().flatten() for name in weight_shapes()])
+
+
 def fused_weights(flat):
     """The weights as `loss` takes them: embeddings, per layer (norm, q k v, o, norm, gate up, down), norm."""
     w = weights_of(flat)

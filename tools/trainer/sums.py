@@ -1,7 +1,7 @@
 """Additions and subtractions of up to three digits."""
 
 # (digits of a, digits of b): how often training has them
-DIGITS = {(1, 1): 2, (1, 2): 6, (2, 1): 6, (2, 2): 18, (1, 3): 2, (3, 1): 2, (2, 3): 3, (3, 2): 5, (3, 3): 26}
+DIGITS = {(1, 1): 4, (1, 2): 9, (2, 1): 9, (2, 2): 18, (1, 3): 2, (3, 1): 2, (2, 3): 3, (3, 2): 5, (3, 3): 24}
 ASK = {"+": ["What is {a} + {b}?", "Calculate {a} + {b}.", "{a} + {b} =", "Add {a} and {b}."],
        "-": ["What is {a} - {b}?", "Calculate {a} - {b}.", "{a} - {b} =", "Subtract {b} from {a}."]}
 ASK_ELSE = {"+": ["How much is {a} + {b}?", "{a} + {b}", "{a}+{b}", "{a}+{b}=", "What is {a}+{b}?", "What is {a} plus {b}?",
