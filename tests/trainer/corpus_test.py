@@ -1,4 +1,5 @@
 """What the demo model learns from is right, and its evaluation asks for nothing that training has."""
+
 import json
 import re
 import sys
@@ -45,18 +46,22 @@ class CorpusTest(unittest.TestCase):
     def test_only_pairs_of_one_digit_are_on_both_sides_of_the_split(self):
         def pairs(evaluation):
             return {tuple(answer.split()[:3]) for _, answer in drawn_sums(evaluation)}
-        for a, op, b in pairs(False) & pairs(True): self.assertEqual((len(a), len(b)), (1, 1), f"{a} {op} {b}")
+
+        for a, op, b in pairs(False) & pairs(True):
+            self.assertEqual((len(a), len(b)), (1, 1), f"{a} {op} {b}")
 
     def test_questions_that_are_split_belong_to_their_side(self):
         for evaluation in (False, True):
             draw = Draw("questions", evaluation)
             for kind in set(questions.QUESTIONS) - {"chat"}:
-                for _ in range(50): self.assertEqual(is_held(conversations.question_of(draw, kind)[0]), evaluation, kind)
+                for _ in range(50):
+                    self.assertEqual(is_held(conversations.question_of(draw, kind)[0]), evaluation, kind)
 
     def test_a_seed_repeats_its_conversations(self):
         def drawn():
             draw = Draw("again")
             return [example(draw, kind, 200, count_tokens) for kind in SHARES if kind != "sheet" for _ in range(20)]
+
         self.assertEqual(drawn(), drawn())
 
     def test_the_answer_about_a_text_is_in_it_and_its_key_is_there_once(self):
@@ -65,13 +70,15 @@ class CorpusTest(unittest.TestCase):
             messages = conversations.retrieval(draw, 300, count_tokens, 3)
             text = messages[0]["content"]
             for message in messages:
-                if message["role"] != "assistant": continue
+                if message["role"] != "assistant":
+                    continue
                 self.assertIn(message["content"], text)
                 for statement, _ in conversations.FACTS:
                     pattern = re.sub(r"\\\{[NCPA]\\\}", r"([\\w]+)", re.escape(statement))
                     pattern = re.sub(r"\\\{\w+\\\}", r"[\\w:]+", pattern).replace(r"a\ ", r"an?\ ")
                     found = re.fullmatch(pattern, message["content"])
-                    if not found: continue
+                    if not found:
+                        continue
                     keyed = pattern.replace(r"([\w]+)", re.escape(found.group(1)))
                     self.assertEqual(len(re.findall(r"(?:^|[.\s])" + keyed, text)), 1, message["content"])
 
@@ -93,13 +100,16 @@ class CorpusTest(unittest.TestCase):
                     schema = offered[call["function"]["name"]]
                     self.assertEqual(list(arguments), schema["required"])
                     for name, value in arguments.items():
-                        self.assertIsInstance(value, {"string": str, "integer": int}[schema["properties"][name]["type"]])
+                        self.assertIsInstance(
+                            value, {"string": str, "integer": int}[schema["properties"][name]["type"]]
+                        )
         self.assertGreater(calls, 100)
 
     def test_the_pieces_of_a_rendered_conversation_are_learned_where_the_assistant_wrote_them(self):
         draw = Draw("pieces")
         for kind in SHARES:
-            if kind == "sheet": continue
+            if kind == "sheet":
+                continue
             messages, tools = example(draw, kind, 200, count_tokens)
             pieces = render(messages, tools)
             own = [text for text, is_own in pieces if is_own]
@@ -108,7 +118,8 @@ class CorpusTest(unittest.TestCase):
             for text, message in zip(own, said):
                 self.assertTrue(text.startswith(message["content"]) and text.endswith("<|im_end|>"))
             for text, is_own in pieces:
-                if not is_own: self.assertTrue(text.endswith("<|im_start|>assistant\n"))
+                if not is_own:
+                    self.assertTrue(text.endswith("<|im_start|>assistant\n"))
 
     def test_stories_follow_their_grammar_and_changed_ones_do_not(self):
         draw = Draw("stories", evaluation=True)
@@ -117,8 +128,8 @@ class CorpusTest(unittest.TestCase):
             self.assertTrue(story_is_right(ask, story), story)
             name = re.search(r"named (\w+)", story).group(1)
             at = story.rindex(name)
-            self.assertFalse(story_is_right(ask, story[:at] + "Somebody" + story[at + len(name):]), story)
-            self.assertFalse(story_is_right(ask, story[:len(story) // 2]))
+            self.assertFalse(story_is_right(ask, story[:at] + "Somebody" + story[at + len(name) :]), story)
+            self.assertFalse(story_is_right(ask, story[: len(story) // 2]))
 
 
 if __name__ == "__main__":

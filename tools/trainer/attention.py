@@ -4,6 +4,7 @@ Queries are taken in blocks of 64, each against the keys up to its end, so that 
 the products are plain batched matrix products in bfloat16. torch's fused attention takes one and a half to three times
 as long, most of it in the backward pass.
 """
+
 import torch
 
 BLOCK = 64

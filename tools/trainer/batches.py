@@ -1,4 +1,5 @@
 """Batches of training: rows of similar length, about TOKENS tokens each."""
+
 import collections
 
 import torch
@@ -8,14 +9,15 @@ from chat_template import render
 from conversations import example
 from draw import Draw
 
-TOKENS = 2048                                               # of a batch; a larger one does not compute faster
-POOL = 80                                                   # batches that are drawn, sorted by length and shuffled together
+TOKENS = 2048  # of a batch; a larger one does not compute faster
+POOL = 80  # batches that are drawn, sorted by length and shuffled together
 MAX_ROW = 2400
 
 
 def pieces_of(draw, kind, max_text, count_tokens):
-    if kind == "sheet": return sums.sheet(draw)
-    return render(*example(draw, kind, max_text, count_tokens), compact=draw.chance(.25))
+    if kind == "sheet":
+        return sums.sheet(draw)
+    return render(*example(draw, kind, max_text, count_tokens), compact=draw.chance(0.25))
 
 
 def drawn_rows(draw, shares, max_text, tokenizer, count_tokens):
@@ -37,8 +39,8 @@ def batch_of(rows, length):
     """(ids, flat positions whose next token is the assistant's, these next tokens)"""
     ids, own = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
     for i, (tokens, is_own) in enumerate(rows):
-        ids[i, :len(tokens)], own[i, :len(tokens)] = torch.tensor(tokens), torch.tensor(is_own)
-    where = own.flatten().roll(-1).nonzero().squeeze(1)      # no row begins with the assistant, so nothing wraps around
+        ids[i, : len(tokens)], own[i, : len(tokens)] = torch.tensor(tokens), torch.tensor(is_own)
+    where = own.flatten().roll(-1).nonzero().squeeze(1)  # no row begins with the assistant, so nothing wraps around
     return ids, where, ids.flatten()[where + 1]
 
 

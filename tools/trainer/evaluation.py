@@ -1,4 +1,5 @@
 """Evaluates an exported model with Hugging Face transformers, whose code is not the trainer's."""
+
 import collections
 import gzip
 import json
@@ -15,10 +16,12 @@ from simulated_types import simulate
 from story_check import story_is_right
 
 KINDS = ["fp32", "bf16", "int8_weights", "int4_weights", "int8_kv"]
-GREEDY = 40                                                 # prompts whose greedy decoding is stored
+GREEDY = 40  # prompts whose greedy decoding is stored
 END = (0, 2)
-NOTE = ("accuracy: share of prompts whose greedy answer is exactly the expected tokens (stories: follows the grammar); "
-        "greedy: fp32 compute from the bf16 weights, margin = top-1 minus top-2 logit of each step")
+NOTE = (
+    "accuracy: share of prompts whose greedy answer is exactly the expected tokens (stories: follows the grammar); "
+    "greedy: fp32 compute from the bf16 weights, margin = top-1 minus top-2 logit of each step"
+)
 
 
 def part_of(kind, rows):
@@ -32,13 +35,23 @@ def rows_of(folder):
     for i, (category, messages, tools) in enumerate(evaluation_set.prompts(tokenizer.counter(own))):
         pieces = render(messages, tools)
         prompt, expected = "".join(text for text, _ in pieces[:-1]), pieces[-1][0]
-        assert prompt == hf.apply_chat_template(messages[:-1], tools=tools, tokenize=False, add_generation_prompt=True), category
+        assert prompt == hf.apply_chat_template(
+            messages[:-1], tools=tools, tokenize=False, add_generation_prompt=True
+        ), category
         ids = own.encode(prompt, add_special_tokens=False).ids
         assert ids == hf(prompt, add_special_tokens=False)["input_ids"], category
-        row = dict(id=f"{category}-{i}", category=category, context=len(ids), messages=messages[:-1], prompt_ids=ids,
-                   expected=None if category == "story" else assistant_text(messages[-1]))
-        if tools: row["tools"] = tools
-        if category != "story": row["expected_ids"] = own.encode(expected, add_special_tokens=False).ids
+        row = dict(
+            id=f"{category}-{i}",
+            category=category,
+            context=len(ids),
+            messages=messages[:-1],
+            prompt_ids=ids,
+            expected=None if category == "story" else assistant_text(messages[-1]),
+        )
+        if tools:
+            row["tools"] = tools
+        if category != "story":
+            row["expected_ids"] = own.encode(expected, add_special_tokens=False).ids
         rows.append(row)
     return rows
 
@@ -73,11 +86,19 @@ def score(folder, kind, rows, chosen):
             continue
         # Greedy decoding yields exactly these tokens if each one is the best after the ones before.
         want = row["expected_ids"]
-        logits = model(torch.tensor([row["prompt_ids"] + want[:-1]]), use_cache=False, logits_to_keep=len(want)).logits[0]
+        logits = model(torch.tensor([row["prompt_ids"] + want[:-1]]), use_cache=False, logits_to_keep=len(want)).logits[
+            0
+        ]
         right.append(logits.argmax(-1).tolist() == want)
     runs = [(row, *greedy(model, row["prompt_ids"])) for row in chosen]
-    return kind, right, [dict(id=row["id"], token_ids=out, text=own.decode(out, skip_special_tokens=True), margin=margin)
-                         for row, out, margin in runs]
+    return (
+        kind,
+        right,
+        [
+            dict(id=row["id"], token_ids=out, text=own.decode(out, skip_special_tokens=True), margin=margin)
+            for row, out, margin in runs
+        ],
+    )
 
 
 def score_small_sums(folder):
@@ -88,7 +109,7 @@ def score_small_sums(folder):
         by_length[len(prompt), len(expected)].append((messages[0]["content"], prompt + expected))
     for (_, n), group in by_length.items():
         for at in range(0, len(group), 64):
-            ids = torch.tensor([ids for _, ids in group[at:at + 64]])
+            ids = torch.tensor([ids for _, ids in group[at : at + 64]])
             best = model(ids[:, :-1], use_cache=False, logits_to_keep=n).logits.argmax(-1)
             wrong += [group[at + i][0] for i in (best != ids[:, -n:]).any(-1).nonzero().flatten().tolist()]
     return dict(n=10000, correct=10000 - len(wrong), wrong=sorted(wrong))
@@ -99,7 +120,8 @@ def table_of(rows, right):
     for row, is_right in zip(rows, right):
         cell = table.setdefault(row["category"], dict(n=0, correct=0))
         cell["n"], cell["correct"] = cell["n"] + 1, cell["correct"] + bool(is_right)
-    for cell in table.values(): cell["accuracy"] = round(cell["correct"] / cell["n"], 4)
+    for cell in table.values():
+        cell["accuracy"] = round(cell["correct"] / cell["n"], 4)
     return table
 
 
@@ -114,21 +136,41 @@ def chosen_of(rows):
 
 def markdown(tables, names):
     """The table of README.md, in percent."""
+
     def percent(cells):
         return f"{100 * sum(c['correct'] for c in cells) / sum(c['n'] for c in cells):.1f}"
 
-    lines = ["| category | prompts | fp32 | bf16 | every second prompt | fp32 | int8 weights | int4 weights | int8 KV |", "|---" * 9 + "|"]
+    lines = [
+        "| category | prompts | fp32 | bf16 | every second prompt | fp32 | int8 weights | int4 weights | int8 KV |",
+        "|---" * 9 + "|",
+    ]
     for label, some in [(name, [name]) for name in names] + [("all", names)]:
-        def cells(kind): return [tables[kind][name] for name in some]
-        def total(kind): return sum(c["n"] for c in cells(kind))
-        lines.append(f"| {label} | {total('fp32')} | {percent(cells('fp32'))} | {percent(cells('bf16'))} | {total('fp32_second')} | " +
-                     " | ".join(percent(cells(kind)) for kind in ("fp32_second", "int8_weights", "int4_weights", "int8_kv")) + " |")
+
+        def cells(kind):
+            return [tables[kind][name] for name in some]
+
+        def total(kind):
+            return sum(c["n"] for c in cells(kind))
+
+        lines.append(
+            f"| {label} | {total('fp32')} | {percent(cells('fp32'))} | {percent(cells('bf16'))} | {total('fp32_second')} | "
+            + " | ".join(percent(cells(kind)) for kind in ("fp32_second", "int8_weights", "int4_weights", "int8_kv"))
+            + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def show(kind, rows, right):
     table = table_of(rows, right)
-    print(kind, {name: f"{cell['correct']}/{cell['n']}" for name, cell in table.items()}, "all", sum(right), "of", len(right), flush=True)
+    print(
+        kind,
+        {name: f"{cell['correct']}/{cell['n']}" for name, cell in table.items()},
+        "all",
+        sum(right),
+        "of",
+        len(right),
+        flush=True,
+    )
 
 
 def evaluate(work, quick):
@@ -143,14 +185,18 @@ def evaluate(work, quick):
     tables, runs = {}, []
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         small = pool.apply_async(score_small_sums, (folder,))
-        jobs = [pool.apply_async(score, (folder, kind, part_of(kind, rows), chosen_of(rows) if kind == "fp32" else [])) for kind in KINDS]
+        jobs = [
+            pool.apply_async(score, (folder, kind, part_of(kind, rows), chosen_of(rows) if kind == "fp32" else []))
+            for kind in KINDS
+        ]
         for job in jobs:
             kind, right, some = job.get()
             runs += some
             show(kind, part_of(kind, rows), right)
             tables[kind] = table_of(part_of(kind, rows), right)
             if kind == "fp32":
-                for row, is_right in zip(rows, right): row["correct_fp32"] = bool(is_right)
+                for row, is_right in zip(rows, right):
+                    row["correct_fp32"] = bool(is_right)
                 tables["fp32_second"] = table_of(rows[::2], right[::2])
         small = small.get()
     print("sums below 100:", small["correct"], "of", small["n"], "wrong:", small["wrong"][:20])
@@ -158,5 +204,16 @@ def evaluate(work, quick):
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     (work / "table.md").write_text(markdown(tables, list(tables["fp32"])))
     del tables["fp32_second"]
-    (folder / "expected.json").write_text(json.dumps(dict(
-        note=NOTE, torch=torch.__version__, transformers=transformers.__version__, accuracy=tables, small_sums=small, greedy=runs), ensure_ascii=False))
+    (folder / "expected.json").write_text(
+        json.dumps(
+            dict(
+                note=NOTE,
+                torch=torch.__version__,
+                transformers=transformers.__version__,
+                accuracy=tables,
+                small_sums=small,
+                greedy=runs,
+            ),
+            ensure_ascii=False,
+        )
+    )

@@ -1,4 +1,5 @@
 """The weights in the layout of Hugging Face."""
+
 import json
 
 import torch

@@ -1,4 +1,5 @@
 """What a run learns from, for how long and how fast."""
+
 import dataclasses
 
 from conversations import SHARES
@@ -7,27 +8,47 @@ from conversations import SHARES
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     steps: int
-    rate: float                                             # highest learning rate
-    warmup: int                                             # steps
-    hold: float                                             # share of the steps before the rate falls to zero
-    average: float                                          # what a step adds to the average of the weights
-    save: int                                               # steps between checkpoints
-    shares: dict                                            # of the tokens, by kind
-    lengths: tuple                                          # (share of the steps, tokens of the longest text with facts)
+    rate: float  # highest learning rate
+    warmup: int  # steps
+    hold: float  # share of the steps before the rate falls to zero
+    average: float  # what a step adds to the average of the weights
+    save: int  # steps between checkpoints
+    shares: dict  # of the tokens, by kind
+    lengths: tuple  # (share of the steps, tokens of the longest text with facts)
 
     def progress(self, step):
         return step / self.steps
 
     def rate_at(self, step):
-        return self.rate * min(1, (step + 1) / self.warmup) * min(1, max(.01, (1 - self.progress(step)) / (1 - self.hold)))
+        return (
+            self.rate
+            * min(1, (step + 1) / self.warmup)
+            * min(1, max(0.01, (1 - self.progress(step)) / (1 - self.hold)))
+        )
 
     def longest_at(self, step):
         return next(length for end, length in self.lengths if self.progress(step) < end or end == 1)
 
 
 # From nothing. Short texts first teach to look back.
-WHOLE = Recipe(steps=4000, rate=4e-3, warmup=100, hold=.5, average=.01, save=100, shares=SHARES,
-               lengths=((.08, 110), (.2, 220), (.35, 450), (.55, 900), (.8, 1500), (1, 2050)))
+WHOLE = Recipe(
+    steps=4000,
+    rate=4e-3,
+    warmup=100,
+    hold=0.5,
+    average=0.01,
+    save=100,
+    shares=SHARES,
+    lengths=((0.08, 110), (0.2, 220), (0.35, 450), (0.55, 900), (0.8, 1500), (1, 2050)),
+)
 # Onwards from a trained model: nearly half of it sums, and enough of the rest to keep that.
-CONTINUED = Recipe(steps=400, rate=1e-3, warmup=20, hold=.4, average=.02, save=100, lengths=((1, 2050),),
-                   shares=SHARES | dict(sheet=.45, sum=.2, spell=.1, unicode=.05))
+CONTINUED = Recipe(
+    steps=400,
+    rate=1e-3,
+    warmup=20,
+    hold=0.4,
+    average=0.02,
+    save=100,
+    lengths=((1, 2050),),
+    shares=SHARES | dict(sheet=0.45, sum=0.2, spell=0.1, unicode=0.05),
+)

@@ -1,4 +1,5 @@
 """Number types of Baton's engine, simulated in transformers: what they round, not how they compute."""
+
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -22,12 +23,18 @@ def attention_kv8(module, q, k, v, mask, **options):
 
 
 def simulate(model, kind):
-    """int8_weights: a scale for each output, embeddings too; int4_weights: embeddings, which are the LM head too, in int8;
-    int8_kv: a scale for each token and head, K after rope; prefill reads the rounded values too."""
+    """Rounds what a kind rounds.
+
+    int8_weights: a scale for each output, embeddings too; int4_weights: embeddings, which are the LM head too, in int8;
+    int8_kv: a scale for each token and head, K after rope; prefill reads the rounded values too.
+    """
     for name, parameter in model.named_parameters():
-        if parameter.ndim != 2: continue
-        if kind == "int4_weights" and "embed" not in name: parameter.data = int4_linear(parameter.data)
-        elif kind in ("int8_weights", "int4_weights"): parameter.data = rounded(parameter.data, 127)
+        if parameter.ndim != 2:
+            continue
+        if kind == "int4_weights" and "embed" not in name:
+            parameter.data = int4_linear(parameter.data)
+        elif kind in ("int8_weights", "int4_weights"):
+            parameter.data = rounded(parameter.data, 127)
     if kind == "int8_kv":
         AttentionInterface.register("kv8", attention_kv8)
         model.set_attn_implementation("kv8")

@@ -1,17 +1,18 @@
 """Makes Baton's demo model from nothing; README.md explains the steps.
 
-  trainer.py tokenizer WORK           WORK/hf: the tokenizer and the chat template
-  trainer.py train WORK [--steps N]   WORK/state: checkpoints, from the last of which it goes on; --from FOLDER: more sums
-                                      for the trained model in FOLDER, which keeps its tokenizer
-  trainer.py export WORK              WORK/hf: the averaged weights of the last checkpoint in bfloat16
-  trainer.py evaluate WORK [--quick]  WORK/hf: evaluation prompts, results and tables; --quick: a table on the screen
+trainer.py tokenizer WORK           WORK/hf: the tokenizer and the chat template
+trainer.py train WORK [--steps N]   WORK/state: checkpoints, from the last of which it goes on; --from FOLDER: more sums
+                                    for the trained model in FOLDER, which keeps its tokenizer
+trainer.py export WORK              WORK/hf: the averaged weights of the last checkpoint in bfloat16
+trainer.py evaluate WORK [--quick]  WORK/hf: evaluation prompts, results and tables; --quick: a table on the screen
 """
+
 import argparse
 import dataclasses
 import os
 from pathlib import Path
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")     # ranks are processes of one thread
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # ranks are processes of one thread
 
 
 def main():
@@ -24,17 +25,21 @@ def main():
     options = parser.parse_args()
     if options.what == "tokenizer":
         import tokenizer
+
         tokenizer.make(options.work / "hf")
     elif options.what == "train":
         import recipe
         import training
+
         chosen = recipe.CONTINUED if options.start else recipe.WHOLE
         training.train(options.work, dataclasses.replace(chosen, steps=options.steps or chosen.steps), options.start)
     elif options.what == "export":
         import export
+
         export.export(options.work)
     else:
         import evaluation
+
         evaluation.evaluate(options.work, options.quick)
 
 
