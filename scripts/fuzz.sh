@@ -12,6 +12,7 @@ if [[ "${1:-}" =~ ^[0-9]+$ ]]; then
   seconds=$1
   shift
 fi
+scripts/packages.sh fuzz
 cmake --preset fuzz -DCMAKE_MESSAGE_LOG_LEVEL=WARNING
 ninja -C build/fuzz --quiet fuzz_targets
 targets=("$@")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages that the build and the tests need. Safe to run again.
+# scripts/packages.sh fuzz  also those of scripts/fuzz.sh.
 set -euo pipefail
 
 packages=(
@@ -7,8 +8,9 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libzstd-dev zlib1g-dev libdnnl-dev curl
-  python3-venv clang-19 libclang-rt-19-dev
+  python3-venv
 )
+if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
 min_rust=1.87
 have_rust=$(rustc --version 2>/dev/null | awk '{print $2}' || true)
