@@ -85,10 +85,10 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByCrate(std::string_view t
                                                               bool add_special_tokens) const {
   native::Bytes error;
   baton_ids ids = {nullptr, 0};
-  RETURN_IF_ERROR(native::ToStatus(
-      baton_tokenizer_encode_by_crate(native_->handle, native::View(text), add_special_tokens, &ids,
-                                      error.out()),
-      error));
+  RETURN_IF_ERROR(
+      native::ToStatus(baton_tokenizer_encode_by_crate(native_->handle, native::View(text),
+                                                       add_special_tokens, &ids, error.out()),
+                       error));
   return Taken(ids);
 }
 
