@@ -21,8 +21,9 @@ bool IsFault(const std::string& answer) {
   return false;
 }
 
-void Check(uint64_t first_seed, int n_requests) {
-  // Short answers and short patience, so that a second is a hang. Of prompts, 192 tokens are many.
+// hang: the time of one request that is too long.
+void Check(uint64_t first_seed, int n_requests, absl::Duration hang) {
+  // Short answers and short patience, so that a second is long. Of prompts, 192 tokens are many.
   const auto served = ServedBaton::Start(
       {"--demo", "--model.max_context=192", "--server.header_timeout=100ms",
        "--server.body_timeout=100ms", "--server.idle_timeout=100ms", "--log.level=warn"});
@@ -45,13 +46,12 @@ void Check(uint64_t first_seed, int n_requests) {
     const std::string status =
         client.received.starts_with("HTTP/1.1 ") ? client.received.substr(9, 3) : "closed";
     ++n_by_status[status];
-    const auto health = HttpClient((*served)->url(), absl::Seconds(1)).Get("/health");
-    if (ended && took <= absl::Seconds(1) && !IsFault(client.received) && health.ok() &&
-        health->status == 200)
+    const auto health = HttpClient((*served)->url(), hang).Get("/health");
+    if (ended && took <= hang && !IsFault(client.received) && health.ok() && health->status == 200)
       continue;
     INFO("seed " << seed << ", " << took << "\n" << request << "\n--\n" << client.received);
     CHECK(ended);
-    CHECK(took <= absl::Seconds(1));
+    CHECK(took <= hang);
     CHECK_FALSE(IsFault(client.received));
     REQUIRE(health.ok());
     CHECK(health->status == 200);
@@ -68,9 +68,10 @@ void Check(uint64_t first_seed, int n_requests) {
   CHECK(*status == 0);
 }
 
-TEST_CASE("1,000 mutated requests") { Check(1, 1'000); }
+// Tests run beside others, on machines that may stand still for a moment.
+TEST_CASE("1,000 mutated requests") { Check(1, 1'000, absl::Seconds(5)); }
 
-TEST_CASE("20,000 mutated requests", "[.][20000]") { Check(100'000, 20'000); }
+TEST_CASE("20,000 mutated requests", "[.][20000]") { Check(100'000, 20'000, absl::Seconds(1)); }
 
 }  // namespace
 }  // namespace baton
