@@ -247,7 +247,7 @@ TEST_CASE("a budget ends the reasoning of an answer, before its grammar too") {
     REQUIRE(end != std::string::npos);
     if (budget > 0)
       CHECK(text.substr(0, end) == message.at("reasoning_content").as_string().c_str());
-    // Its end waits for the end of a character, and the answer is inside the grammar all the same.
+    // With a grammar, the end of reasoning waits for the end of a character; the answer is valid.
     const json::value held = ask(absl::StrCat(field, ",", ResponseFormat()));
     CHECK(n_reasoning(held) >= budget);
     CHECK(n_reasoning(held) <= budget + 3);

@@ -91,7 +91,7 @@ def retrieval(draw, length, count_tokens, questions=1):
     return conversation([(first, asks[0][1])] + asks[1:])
 
 
-# What users tell, the reply, what they ask for later, the answer.
+# Rows of (how a user tells a fact, the reply, the later question, the answer).
 TOLD = [
     (
         "My name is {n}.|I am {n}.|Hi, my name is {n}.",

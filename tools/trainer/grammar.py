@@ -23,7 +23,7 @@ FACTS = [
     ("The train to {C} leaves at {hm}.", "When does the train to {C} leave?|At what time does the train to {C} leave?"),
 ]
 BOX = FACTS[7]
-# What the model knows without a text: the ways to ask, the key, the answer.
+# Facts that the model knows without a text, in rows of (ways to ask, key, answer).
 CAPITALS = dict(
     zip(
         words(
