@@ -11,18 +11,12 @@
 #include "common/request_limits.h"
 #include "engine/load_backend.h"
 #include "proto/control_codec.h"
+#include "worker/announce.h"
 #include "worker/link_rates.h"
 #include "worker/pool_view.h"
 
 namespace baton {
 namespace {
-
-// Random, and ordered by role: decode workers below both below prefill workers (the order in which
-// a prefill takes pages of two pools, docs/SCHEDULING.md).
-Incarnation MakeIncarnation(Role role) {
-  const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
-  return order << 62 | RandomId() >> 2 | 1;
-}
 
 int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool& pool) {
   int64_t context = std::min<int64_t>(backend.model().max_positions, RequestLimits::kContextTokens);
@@ -78,29 +72,16 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)) {
   backend_->SetPool(pool_.get());
-  announce_.incarnation = MakeIncarnation(start.role);
+  const WorkerFacts facts{.self = MakeIncarnation(start.role, RandomId()),
+                          .role = start.role,
+                          .max_context = ContextOf(options, *backend_, *pool_),
+                          .first_cost = first_cost};
+  announce_ = AnnounceOf(facts, options.core, *backend_, *pool_);
   announce_.name = start.name;
-  announce_.role = start.role;
-  announce_.model_fingerprint = backend_->model_fingerprint();
-  announce_.numerics_id = backend_->numerics_id();
-  announce_.layout_id = pool_->layout().layout_id();
-  announce_.page_tokens = pool_->layout().page_tokens;
-  announce_.pages_total = pool_->total();
-  announce_.max_context = ContextOf(options, *backend_, *pool_);
-  announce_.max_batch = options.core.decode.max_batch;
-  announce_.max_slice_tokens = backend_->limits().max_slice_tokens;
-  announce_.reuses_kv = options.core.prefill.reuse_kv;
   const CpuAllowance allowance = OwnCpuAllowance();
   announce_.cpu_group = allowance.group();
   announce_.cpu_share = allowance.share(options.engine.threads);
   announce_.link_bytes_per_second = start.link_bytes_per_second;
-  announce_.n_layers = backend_->model().n_layers;
-  announce_.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
-
-  const WorkerFacts facts{.self = announce_.incarnation,
-                          .role = start.role,
-                          .max_context = announce_.max_context,
-                          .first_cost = first_cost};
   engine_ = std::make_unique<EngineThread>(
       options.core, facts, backend_.get(), pool_.get(), CommandsTo(start.filter),
       [this](WorkerReport report) {

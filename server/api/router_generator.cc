@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<RouterGenerator>> RouterGenerator::Start(
 
 RouterGenerator::RouterGenerator(EventLoop* loop, const RouterOptions& options,
                                  const ClusterKey& key)
-    : loop_(loop), router_(options, key, RandomId), timer_(loop) {}
+    : loop_(loop), router_(options, key, RandomId), streams_(&router_), timer_(loop) {}
 
 RouterGenerator::~RouterGenerator() {
   if (server_) server_->Shutdown();
@@ -68,16 +68,10 @@ bool RouterGenerator::Handle(ControlEvent event, absl::Time now) {
   }
   if (const auto* lost = std::get_if<WorkerLost>(&event)) {
     LogWarn("worker %016x lost: %s", lost->worker, std::string(lost->reason.message()));
-    closed_.erase(lost->worker);
-    closing_.erase(lost->worker);
-    // Messages meant for this stream must not reach the worker's next one.
-    Collect();
-    sends_.erase(lost->worker);
-    router_.OnWorkerLost(lost->worker, now);
+    streams_.OnLost(lost->worker, now);
     return true;
   }
-  const auto& reported = std::get<WorkerReported>(event);
-  return !closed_.contains(reported.worker) && HandleReport(reported, now);
+  return HandleReport(std::get<WorkerReported>(event), now);
 }
 
 bool RouterGenerator::HandleReport(const WorkerReported& reported, absl::Time now) {
@@ -90,11 +84,9 @@ bool RouterGenerator::HandleReport(const WorkerReported& reported, absl::Time no
       changed = true;
     }
   }
-  const absl::Status status = router_.OnReport(reported.worker, reported.report, now);
-  if (!status.ok()) {
+  const absl::Status status = streams_.OnReport(reported.worker, reported.report, now);
+  if (!status.ok())
     LogError("worker %016x refused: %s", reported.worker, std::string(status.message()));
-    CloseStream(reported.worker, status);
-  }
   return changed;
 }
 
@@ -108,29 +100,11 @@ void RouterGenerator::OnTime() {
   if (changed && on_change_) on_change_();
 }
 
-void RouterGenerator::CloseStream(Incarnation worker, const absl::Status& reason) {
-  closed_.insert(worker);
-  closing_.emplace(worker, reason);
-}
-
-void RouterGenerator::Collect() {
-  for (RouterEffect& effect : router_.TakeEffects()) {
-    if (auto* send = std::get_if<SendToWorker>(&effect)) {
-      sends_[send->worker].push_back(std::move(send->message));
-    } else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
-      CloseStream(close->worker, close->reason);
-    } else {
-      emissions_.push_back(std::move(effect));
-    }
-  }
-}
-
 void RouterGenerator::CarryOut() {
-  Collect();
-  for (auto& [worker, messages] : sends_) server_->Send(worker, std::move(messages));
-  sends_.clear();
-  for (const auto& [worker, reason] : closing_) server_->Close(worker, reason);
-  closing_.clear();
+  streams_.Collect();
+  for (auto& [worker, messages] : streams_.TakeMessages())
+    server_->Send(worker, std::move(messages));
+  for (const auto& [worker, reason] : streams_.TakeCloses()) server_->Close(worker, reason);
   const absl::Time next = router_.NextDeadline();
   if (next != timer_set_) {
     timer_set_ = next;
@@ -140,7 +114,7 @@ void RouterGenerator::CarryOut() {
 
 // From inside Submit or Cancel: the caller is not ready for events of its own making.
 void RouterGenerator::DeliverLater() {
-  if (emissions_.empty() || delivery_posted_) return;
+  if (streams_.emissions().empty() || delivery_posted_) return;
   delivery_posted_ = true;
   loop_->Post([this] {
     delivery_posted_ = false;
@@ -150,14 +124,15 @@ void RouterGenerator::DeliverLater() {
 
 void RouterGenerator::Deliver() {
   // A listener may submit or cancel meanwhile, which appends.
-  for (size_t i = 0; i < emissions_.size(); ++i) {
-    const RouterEffect effect = std::move(emissions_[i]);
+  std::vector<RouterEffect>& emissions = streams_.emissions();
+  for (size_t i = 0; i < emissions.size(); ++i) {
+    const RouterEffect effect = std::move(emissions[i]);
     if (listener_ == nullptr) continue;
     if (const auto* token = std::get_if<EmitToken>(&effect)) listener_->OnToken(*token);
     if (const auto* end = std::get_if<EmitEnd>(&effect)) listener_->OnEnd(*end);
     if (const auto* released = std::get_if<EmitReleased>(&effect)) listener_->OnReleased(*released);
   }
-  emissions_.clear();
+  emissions.clear();
 }
 
 }  // namespace baton

@@ -6,10 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "proto/control_server.h"
 #include "router/router.h"
+#include "router/worker_streams.h"
 #include "server/api/generator.h"
 #include "server/http/event_loop.h"
 
@@ -41,26 +40,19 @@ class RouterGenerator : public Generator {
   bool Handle(ControlEvent event, absl::Time now);
   bool HandleReport(const WorkerReported& reported, absl::Time now);
   void OnTime();
-  void CloseStream(Incarnation worker, const absl::Status& reason);
-  void Collect();   // sorts the router's effects: sends, and emissions for Deliver
-  void CarryOut();  // collects and sends
+  void CarryOut();  // sends what the router has to say, ends streams, sets the timer
   void DeliverLater();
   void Deliver();
 
   EventLoop* loop_;
   Router router_;
+  WorkerStreams streams_;
   std::unique_ptr<ControlServer> server_;
   GeneratorListener* listener_ = nullptr;
   std::function<void()> on_change_;
   EventLoop::Timer timer_;
   absl::Time timer_set_ = absl::InfiniteFuture();
   std::vector<ControlEvent> events_;
-  absl::flat_hash_map<Incarnation, std::vector<RouterMessage>> sends_;
-  // Streams that the router wants ended: what else they brought is ignored. The server is told
-  // after the events it had ready, or the end could hit the worker's next stream.
-  absl::flat_hash_set<Incarnation> closed_;
-  absl::flat_hash_map<Incarnation, absl::Status> closing_;
-  std::vector<RouterEffect> emissions_;
   bool delivery_posted_ = false;
 };
 

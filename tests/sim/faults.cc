@@ -133,12 +133,11 @@ void World::KillRouter(int64_t away_us) {
   CountRelays();
   clients_.OnRouterLost();
   wire_.OnRouterKilled();
+  streams_.reset();
   router_ = MakeRouter();
+  streams_ = std::make_unique<WorkerStreams>(router_.get());
   router_timer_ = absl::InfiniteFuture();
   ++router_stamp_;
-  sends_.clear();
-  closed_.clear();
-  closing_.clear();
   cancels_.clear();
   preemptions_.clear();
   for (const auto& node : nodes_)

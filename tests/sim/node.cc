@@ -7,6 +7,7 @@
 #include "tests/sim/narration.h"
 #include "tests/sim/violation.h"
 #include "tests/support/hash_grammar.h"
+#include "worker/announce.h"
 #include "worker/link_rates.h"
 #include "worker/pool_view.h"
 
@@ -19,12 +20,6 @@ constexpr int kIdleTicks = 60;  // after this no tick can end anything that is o
 absl::Time TimeOf(int64_t us) { return absl::FromUnixMicros(us); }
 
 ClusterKey Key() { return {1, 2, 3}; }
-
-// Incarnations are ordered by role, as in worker.cc.
-Incarnation IncarnationOf(Role role, uint64_t random_id) {
-  const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
-  return order << 62 | random_id >> 2 | 1;
-}
 
 PrefillCost CostOf(const WorkerPlan& plan, int n_layers) {
   const double per_layer = 1e-6 / n_layers;
@@ -56,7 +51,7 @@ Node::~Node() {
 // --- the process
 
 void Node::Start(uint64_t random_id) {
-  incarnation_ = IncarnationOf(plan_.role, random_id);
+  incarnation_ = MakeIncarnation(plan_.role, random_id);
   stage_ = Stage::kServing;
   engine_ = std::make_unique<SimEngine>(
       swarm_.page_tokens, swarm_.n_layers, swarm_.windows,
@@ -114,6 +109,9 @@ void Node::Start(uint64_t random_id) {
   WorkerFacts facts{
       .self = incarnation_, .role = plan_.role, .max_context = plan_.pages * swarm_.page_tokens};
   if (plan_.knows_cost) facts.first_cost = CostOf(plan_, swarm_.n_layers);
+  announce_ = AnnounceOf(facts, core, *engine_, *pool_);
+  announce_.name = absl::StrFormat("w%d", index_);
+  announce_.transfer = {.incarnation = incarnation_, .address = link_->address()};
   clock_us_ = agenda_->now_us();
   std::function<void(TransferCommand)> commands = [this](TransferCommand c) {
     OnCommand(std::move(c));
@@ -135,26 +133,6 @@ void Node::Start(uint64_t random_id) {
                       },
                   .compile = [this](GrammarJob job) { OnCompile(std::move(job)); }});
   WakeEngine(agenda_->now_us());
-}
-
-WorkerAnnounce Node::announce() const {
-  WorkerAnnounce announce;
-  announce.incarnation = incarnation_;
-  announce.name = absl::StrFormat("w%d", index_);
-  announce.role = plan_.role;
-  announce.transfer = {.incarnation = incarnation_, .address = link_->address()};
-  announce.model_fingerprint = engine_->model_fingerprint();
-  announce.numerics_id = engine_->numerics_id();
-  announce.layout_id = "hash";
-  announce.page_tokens = swarm_.page_tokens;
-  announce.pages_total = plan_.pages;
-  announce.max_context = plan_.pages * swarm_.page_tokens;
-  announce.max_batch = plan_.max_batch;
-  announce.n_layers = engine_->model().n_layers;
-  announce.max_slice_tokens = swarm_.max_slice_tokens;
-  announce.reuses_kv = true;
-  announce.kv_token_bytes = static_cast<int32_t>(pool_->layout().token_bytes());
-  return announce;
 }
 
 // All memory of the process is lost at once.

@@ -50,7 +50,7 @@ class Node {
   bool paused() const { return paused_; }
   Incarnation incarnation() const { return incarnation_; }
   const WorkerPlan& plan() const { return plan_; }
-  WorkerAnnounce announce() const;
+  const WorkerAnnounce& announce() const { return announce_; }  // of its present life
   const MemLink* link() const { return link_.get(); }
 
   // --- events
@@ -119,8 +119,9 @@ class Node {
   const Reporter report_;
   TransitionCounts* const transitions_;
 
-  // The incarnation of the current process.
+  // The current process's.
   Incarnation incarnation_ = 0;
+  WorkerAnnounce announce_;
   bool paused_ = false;
   Stage stage_ = Stage::kServing;
   int64_t stage_since_us_ = 0;

@@ -36,6 +36,7 @@ World::World(const Swarm& swarm, bool tracing)
       network_(MemNetwork::Mode::kDeterministic, swarm.seed),
       wire_(swarm_, &agenda_, &random_, &nodes_, [this] { WakeFront(); }),
       router_(MakeRouter()),
+      streams_(std::make_unique<WorkerStreams>(router_.get())),
       clients_(swarm_, &agenda_, &random_) {
   ids_of_run = &router_ids_;
   network_.set_faults({.corrupt_payload = swarm_.corrupt_payload,
@@ -187,7 +188,7 @@ void World::FrontTurn() {
   CarryOut();
 }
 
-// Like RouterGenerator: handles all events, then the router's effects.
+// Handles all events, then the router's effects.
 void World::TakeFrontEvents() {
   while (wire_.TakeFrontEvents(&front_events_)) {
     agenda_.Happened(What::kRouterTurn, 0, front_events_.size());
@@ -195,15 +196,11 @@ void World::TakeFrontEvents() {
       if (const auto* lost = std::get_if<StreamLost>(&event)) {
         agenda_.Trace("router: worker %x lost", lost->worker);
         lost_once_.insert(lost->worker);
-        closed_.erase(lost->worker);
-        closing_.erase(lost->worker);
-        CollectEffects();
-        sends_.erase(lost->worker);
-        router_->OnWorkerLost(lost->worker, now());
+        streams_->OnLost(lost->worker, now());
       } else if (const auto* reported = std::get_if<StreamReported>(&event);
-                 reported != nullptr && !closed_.contains(reported->worker)) {
+                 reported != nullptr && !streams_->IsClosed(reported->worker)) {
         CheckReport(*reported);
-        const absl::Status status = router_->OnReport(reported->worker, reported->report, now());
+        const absl::Status status = streams_->OnReport(reported->worker, reported->report, now());
         if (agenda_.tracing())
           agenda_.Trace("router <- %x: %s%s", reported->worker, Tell(reported->report),
                         status.ok() ? "" : ", refused: " + status.ToString());
@@ -266,35 +263,35 @@ void World::CheckRelease(const EmitReleased& released) {
 }
 
 void World::CollectEffects() {
-  for (RouterEffect& effect : router_->TakeEffects()) {
-    if (auto* send = std::get_if<SendToWorker>(&effect)) {
-      if (const auto* cancel = std::get_if<CancelRequest>(&send->message))
-        cancels_[{send->worker, cancel->request_id}] = cancel->epoch;
-      // A later attempt ends the earlier ones.
-      if (const auto* next = std::get_if<PrefillRequest>(&send->message); next && next->epoch > 1)
-        cancels_[{send->worker, next->request_id}] = next->epoch - 1;
-      sends_[send->worker].push_back(std::move(send->message));
-    } else if (const auto* token = std::get_if<EmitToken>(&effect))
+  streams_->Collect();
+  for (const auto& [worker, messages] : streams_->messages())
+    for (const RouterMessage& message : messages) NoteCancel(worker, message);
+  for (const RouterEffect& effect : std::exchange(streams_->emissions(), {})) {
+    if (const auto* token = std::get_if<EmitToken>(&effect))
       clients_.OnToken(*token);
     else if (const auto* end = std::get_if<EmitEnd>(&effect))
       clients_.OnEnd(*end);
-    else if (const auto* released = std::get_if<EmitReleased>(&effect))
-      CheckRelease(*released);
-    else if (const auto* close = std::get_if<CloseWorker>(&effect)) {
-      agenda_.Trace("router: worker %x was silent", close->worker);
-      lost_once_.insert(close->worker);
-      closed_.insert(close->worker);
-      closing_.insert(close->worker);
-    }
+    else
+      CheckRelease(std::get<EmitReleased>(effect));
   }
+}
+
+void World::NoteCancel(Incarnation worker, const RouterMessage& message) {
+  if (const auto* cancel = std::get_if<CancelRequest>(&message))
+    cancels_[{worker, cancel->request_id}] = cancel->epoch;
+  // A later attempt ends the earlier ones.
+  if (const auto* next = std::get_if<PrefillRequest>(&message); next && next->epoch > 1)
+    cancels_[{worker, next->request_id}] = next->epoch - 1;
 }
 
 void World::CarryOut() {
   CollectEffects();
-  for (auto& [worker, messages] : sends_) wire_.Send(worker, std::move(messages));
-  sends_.clear();
-  for (const Incarnation worker : closing_) wire_.Close(worker);
-  closing_.clear();
+  for (auto& [worker, messages] : streams_->TakeMessages()) wire_.Send(worker, std::move(messages));
+  for (const auto& [worker, reason] : streams_->TakeCloses()) {
+    agenda_.Trace("router: worker %x was silent", worker);
+    lost_once_.insert(worker);
+    wire_.Close(worker);
+  }
   if (router_->NextDeadline() != router_timer_) {
     router_timer_ = router_->NextDeadline();
     ++router_stamp_;

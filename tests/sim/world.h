@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "router/router.h"
+#include "router/worker_streams.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/clients.h"
 #include "tests/sim/control_wire.h"
@@ -75,6 +76,7 @@ class World {
   void CheckRelease(const EmitReleased& released);
   void TakeFrontEvents();
   void CollectEffects();
+  void NoteCancel(Incarnation worker, const RouterMessage& message);
   void CarryOut();
 
   // Faults.
@@ -113,6 +115,7 @@ class World {
   std::vector<std::unique_ptr<Node>> nodes_;
   ControlWire wire_;
   std::unique_ptr<Router> router_;
+  std::unique_ptr<WorkerStreams> streams_;  // the router's
   Clients clients_;
   std::deque<FrontEvent> front_events_;
   bool front_woken_ = false;
@@ -123,8 +126,6 @@ class World {
   std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
   std::set<Incarnation> lost_once_;
   std::map<RequestId, int> preemptions_;
-  std::map<Incarnation, std::vector<RouterMessage>> sends_;  // as in RouterGenerator
-  std::set<Incarnation> closed_, closing_;
   std::vector<uint64_t> lives_;
   std::vector<int64_t> slow_until_us_;      // index: worker; until then its links are slow
   std::vector<int64_t> patience_until_us_;  // index: worker that was told to stop

@@ -1,0 +1,30 @@
+#include "worker/announce.h"
+
+namespace baton {
+
+Incarnation MakeIncarnation(Role role, uint64_t random) {
+  const uint64_t order = role == Role::kDecode ? 0 : role == Role::kBoth ? 1 : 2;
+  return order << 62 | random >> 2 | 1;
+}
+
+WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& options,
+                          const Backend& backend, const KvPool& pool) {
+  const KvLayout& layout = pool.layout();
+  WorkerAnnounce announce;
+  announce.incarnation = facts.self;
+  announce.role = facts.role;
+  announce.model_fingerprint = backend.model_fingerprint();
+  announce.numerics_id = backend.numerics_id();
+  announce.layout_id = layout.layout_id();
+  announce.page_tokens = layout.page_tokens;
+  announce.pages_total = pool.total();
+  announce.max_context = facts.max_context;
+  announce.max_batch = options.decode.max_batch;
+  announce.max_slice_tokens = backend.limits().max_slice_tokens;
+  announce.reuses_kv = options.prefill.reuse_kv;
+  announce.n_layers = backend.model().n_layers;
+  announce.kv_token_bytes = static_cast<int32_t>(layout.token_bytes());
+  return announce;
+}
+
+}  // namespace baton
