@@ -24,6 +24,17 @@ void WriteDigests(JsonWriter& json, const std::vector<uint64_t>& digests) {
   });
 }
 
+// Tokens per event of a stream: as asked for, but fewer where each has many log-probabilities
+// beside it. An event of many megabytes would make a client that reads look like one that does not
+// (server.max_unsent).
+int64_t TokensPerEvent(const ApiRequest& request) {
+  constexpr int64_t kMaxLogprobs = 2048;  // of one event; some 60 bytes each
+  if (!request.top_logprobs) return request.stream_interval;
+  const int64_t of_token =
+      1 + *request.top_logprobs + static_cast<int64_t>(request.logprob_token_ids.size());
+  return std::min(request.stream_interval, kMaxLogprobs / of_token);
+}
+
 }  // namespace
 
 CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel& model,
@@ -45,7 +56,7 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       include_reasoning_(request.include_reasoning),
       prompt_only_(request.tells_prompt_only()),
       scores_prompt_(request.prompt_logprobs || request.echoes_logprobs()),
-      stream_interval_(request.stream_interval),
+      tokens_per_event_(TokensPerEvent(request)),
       top_logprobs_(request.top_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
       logprob_form_(
@@ -91,7 +102,7 @@ bool CompletionAnswer::TakeToken(size_t i, const EmitToken& token) {
     choice.logprobs.Add(token, text.token_bytes(), offset);
   }
   ++choice.n_waiting;
-  return text.n_tokens() == 1 || choice.n_waiting >= stream_interval_;
+  return text.n_tokens() == 1 || choice.n_waiting >= tokens_per_event_;
 }
 
 void CompletionAnswer::Take(size_t i, AnswerPiece piece) {

@@ -107,7 +107,7 @@ class CompletionAnswer : public Answer {
   const bool stream_, include_usage_, continuous_usage_, token_ids_, timings_, digests_, logprobs_;
   const bool include_reasoning_;
   const bool prompt_only_, scores_prompt_;
-  const int64_t stream_interval_;
+  const int64_t tokens_per_event_;
   const std::optional<int64_t> top_logprobs_, prompt_logprobs_;  // as in the request
   const LogprobForm logprob_form_;
   std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, where the answer has them

@@ -158,7 +158,7 @@ std::span<const Field> AnswerFields() {
       {"stream_interval", kAtGeneration,
        IntRule{&ApiRequest::stream_interval, static_cast<int64_t>(Limits::kStreamInterval.min),
                static_cast<int64_t>(Limits::kStreamInterval.max)},
-       "1", "Tokens per event"},
+       "1", "Tokens per event; fewer where an event would have more than 2,048 log-probabilities"},
       {"echo", kAtCompletions, BoolRule{&ApiRequest::echo}, "false",
        "The text of the prompt stands before the answer, with logprobs each of its tokens too"},
       {"echo", kAtChat, RefusedRule{"it belongs to /v1/completions", {"false"}}, "", ""},

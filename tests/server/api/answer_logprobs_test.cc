@@ -233,5 +233,27 @@ TEST_CASE("a chat that stops at once tells no token, and an empty list") {
   CHECK(json::serialize(choice.at("logprobs")) == R"({"content":[],"refusal":null})");
 }
 
+TEST_CASE("an event has at most so many log-probabilities, however long the interval") {
+  Asked asked(R"({"prompt":[5],"stream":true})", Endpoint::kCompletions, [](ApiRequest* request) {
+    request->top_logprobs = 20;
+    request->logprob_token_ids.assign(128, kB);
+    request->stream_interval = 1024;
+  });
+  std::string stream;
+  constexpr int kTokens = 100, kOfToken = 20 + 128 + 1;
+  const std::vector<TokenLogprob> others(20 + 128, TokenLogprob{kB, -1.0f});
+  for (int i = 0; i < kTokens; ++i) stream += asked.Token(Emit(kA, -0.5f, others));
+  stream += asked.End(EndReason::kLength);
+  int n_tokens = 0;
+  for (const std::string& event : Events(stream)) {
+    if (event == "[DONE]") continue;
+    const json::value logprobs = json::parse(event).at("choices").at(0).at("logprobs");
+    const auto n = static_cast<int>(logprobs.at("tokens").as_array().size());
+    CHECK(n * kOfToken <= 2048);
+    n_tokens += n;
+  }
+  CHECK(n_tokens == kTokens);
+}
+
 }  // namespace
 }  // namespace baton
