@@ -37,14 +37,14 @@ absl::Status CheckRequest(const GenerateRequest& request) {
 absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::Time now) {
   RETURN_IF_ERROR(CheckRequest(request));
   if (draining) return absl::UnavailableError("the router is shutting down");
-  if (cluster.empty()) return absl::UnavailableError("no worker is connected yet");
-  if (!cluster.serves()) return absl::UnavailableError("all workers are shutting down");
+  if (cluster.members.all().empty()) return absl::UnavailableError("no worker is connected yet");
+  if (!cluster.members.serves()) return absl::UnavailableError("all workers are shutting down");
   if (n_living() >= static_cast<size_t>(options.max_waiting))
     return absl::ResourceExhaustedError(
         absl::StrFormat("%d requests are running or waiting: try again later", n_living()));
   const AttemptSpec shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
                           .max_tokens = request.max_tokens};
-  if (!cluster.Choose(shape, {}, now))
+  if (!cluster.predictor.Choose(shape, {}, now))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
         shape.n_prompt, shape.max_tokens));
@@ -64,7 +64,7 @@ absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::T
 absl::Status Router::State::OnReport(Incarnation worker, const WorkerReport& report,
                                      absl::Time now) {
   absl::Status status;
-  cluster.OnHeard(worker, now);
+  cluster.members.OnHeard(worker, now);
   for (const WorkerEvent& event : report.events) {
     status = OnEvent(worker, event, now);
     if (!status.ok()) break;
@@ -75,7 +75,7 @@ absl::Status Router::State::OnReport(Incarnation worker, const WorkerReport& rep
 }
 
 absl::Status Router::State::OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now) {
-  if (cluster.Find(worker) == nullptr && !std::holds_alternative<WorkerAnnounce>(event))
+  if (cluster.members.Find(worker) == nullptr && !std::holds_alternative<WorkerAnnounce>(event))
     return absl::FailedPreconditionError("a worker must announce itself before anything else");
   return std::visit([&](const auto& value) { return On(worker, value, now); }, event);
 }
@@ -103,13 +103,16 @@ absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::
   if (!journey->dispatched()) return absl::OkStatus();
   KeepAlarm(*journey);
   if (const auto outcome = journey->TakeOutcome())
-    cluster.OnFirstToken(journey->id(), journey->plan(), *outcome);
+    cluster.predictor.OnFirstToken(journey->id(), journey->plan(), *outcome);
   const Plan& plan = journey->plan();
   if (worker == plan.prefill) {
-    cluster.OnPrefillComputed(worker, journey->id());
-    for (const Plan::Head& head : plan.heads) cluster.OnPrefillComputed(head.worker, journey->id());
+    cluster.ledger.OnPrefillComputed(worker, journey->id());
+    for (const Plan::Head& head : plan.heads)
+      cluster.ledger.OnPrefillComputed(head.worker, journey->id());
   }
-  if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
+  if (worker == plan.decode)
+    cluster.ledger.OnTokensLeft(worker, journey->id(), journey->tokens_left(),
+                                cluster.members.page_tokens());
   if (journey->end_reason() || journey->Hopeless() != nullptr) unsettled.push_back(journey->id());
   return absl::OkStatus();
 }
@@ -118,12 +121,12 @@ absl::Status Router::State::On(Incarnation worker, const PromptComputed& compute
   Journey* const journey = Find(computed.request_id);
   if (journey == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
-  if (computed.epoch == journey->epoch() && journey->dispatched() && cluster.reuses_kv()) {
-    const std::vector<uint64_t>& pages = journey->Pages(cluster.page_tokens());
+  if (computed.epoch == journey->epoch() && journey->dispatched() && !cluster.prefixes.empty()) {
+    const std::vector<uint64_t>& pages = journey->Pages(cluster.members.page_tokens());
     for (const CachedPrefix& hoped : journey->cached)
       if (hoped.worker == worker && !journey->plan().is_relay())
-        cluster.OnPrefixFound(hoped, pages, computed.reused_tokens);
-    cluster.OnPromptCached(journey->plan(), journey->Shape(), pages);
+        cluster.prefixes.OnFound(hoped, pages, computed.reused_tokens);
+    cluster.prefixes.OnComputed(journey->plan(), journey->Shape(), pages);
   }
   KeepAlarm(*journey);
   return absl::OkStatus();
@@ -140,14 +143,14 @@ absl::Status Router::State::On(Incarnation worker, const PromptLogprobs& told, a
 absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time now) {
   Journey* const journey = Find(ended.request_id);
   const bool failed = ended.reason == EndReason::kFailed;
-  if (failed && ended.fault == PartFault::kDraining) cluster.OnDraining(worker);
+  if (failed && ended.fault == PartFault::kDraining) cluster.members.OnDraining(worker);
   if (journey != nullptr) {
     RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
     const bool of_attempt = ended.epoch == journey->epoch();
     if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
     RecordRecomputed(*journey, ended);
     if (of_attempt && journey->plan().IsHead(worker))
-      cluster.OnPrefillComputed(worker, journey->id());
+      cluster.ledger.OnPrefillComputed(worker, journey->id());
     if (journey->lives()) {
       KeepAlarm(*journey);
       unsettled.push_back(journey->id());
@@ -167,12 +170,12 @@ absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, a
   if (plan.IsHead(worker)) return absl::OkStatus();  // the tail tells of its own wait
   if (worker != plan.prefill && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
-  if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
+  if (plan.decode == 0 || cluster.members.Find(plan.decode) == nullptr) return absl::OkStatus();
   if (!journey->Broken().message.empty()) return absl::OkStatus();
   const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
   journey->OnNoRoom(wait, now);
   KeepAlarm(*journey);
-  cluster.OnNoRoom(plan.decode, wait, now);
+  cluster.members.OnNoRoom(plan.decode, wait, now);
   Reassign(*journey, wait, now);
   return absl::OkStatus();
 }
@@ -195,14 +198,14 @@ void Router::State::RecordRecomputed(const Journey& journey, const PartEnded& en
 }
 
 void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
-  const WorkerAnnounce* const about = cluster.Find(worker);
+  const WorkerAnnounce* const about = cluster.members.Find(worker);
   if (about == nullptr) return;
   const std::string name = about->name;
   std::vector<Journey*> affected;
   for (const RequestId id : cluster.Leave(worker)) affected.push_back(Find(id));
   std::sort(affected.begin(), affected.end(),
             [](const Journey* a, const Journey* b) { return a->sequence() < b->sequence(); });
-  if (cluster.empty()) next_pulse = absl::InfiniteFuture();
+  if (cluster.members.all().empty()) next_pulse = absl::InfiniteFuture();
   for (Journey* const journey : affected) {
     journey->OnWorkerLost(worker, name);
     unsettled.push_back(journey->id());
@@ -250,7 +253,7 @@ void Router::State::End(Journey& journey, EndReason reason, const absl::Status& 
       .request_id = id, .reason = reason, .status = status, .timeline = journey.MakeTimeline(now)});
   if (journey.dispatched()) {
     for (const Incarnation worker : journey.OpenWorkers()) SendCancel(worker, id, journey.epoch());
-    cluster.Release(id, journey.plan());
+    cluster.ledger.Release(id, journey.plan());
   } else {
     waiting.erase(journey.sequence());
   }
@@ -270,7 +273,7 @@ void Router::State::Forget(Journey& journey) {
 
 void Router::State::DrainWorkersIfIdle() {
   if (!draining || n_living() > 0) return;
-  for (const Incarnation worker : cluster.Workers()) Send(worker, DrainWorker{});
+  for (const auto& [worker, member] : cluster.members.all()) Send(worker, DrainWorker{});
 }
 
 // --- time -------------------------------------------------------------------------------------
@@ -288,9 +291,10 @@ void Router::State::OnTime(absl::Time now) {
 
 void Router::State::LoseSilentWorkers(absl::Time now) {
   const absl::Duration silence = options.worker_silence;
-  if (now - next_pulse > silence / 2) cluster.ForgiveSilence(now);
-  const std::vector<Incarnation> silent = cluster.NotHeardSince(now - silence);
-  for (const Incarnation worker : silent) cluster.OnDraining(worker);  // no refuge for each other
+  if (now - next_pulse > silence / 2) cluster.members.ForgiveSilence(now);
+  const std::vector<Incarnation> silent = cluster.members.NotHeardSince(now - silence);
+  for (const Incarnation worker : silent)
+    cluster.members.OnDraining(worker);  // no refuge for each other
   for (const Incarnation worker : silent) {
     effects.push_back(
         CloseWorker{.worker = worker,
@@ -298,7 +302,7 @@ void Router::State::LoseSilentWorkers(absl::Time now) {
                         "the worker was silent for more than %s", absl::FormatDuration(silence)))});
     LoseWorker(worker, now);
   }
-  next_pulse = cluster.empty() ? absl::InfiniteFuture() : now + silence / kPulses;
+  next_pulse = cluster.members.all().empty() ? absl::InfiniteFuture() : now + silence / kPulses;
 }
 
 void Router::State::OnAlarm(Journey& journey, absl::Time now) {
@@ -376,7 +380,8 @@ ClusterView Router::View() const {
                    .replaced_in_rounds = state_->replaced_in_rounds,
                    .recomputed_tokens = state_->recomputed_tokens};
   view.running = static_cast<int>(state_->n_living()) - view.waiting;
-  state_->cluster.FillView(&view);
+  view.kv_pages_promised = state_->cluster.ledger.pages_held();
+  state_->cluster.members.FillView(&view);
   return view;
 }
 

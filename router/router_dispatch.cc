@@ -44,17 +44,17 @@ void Blame(Journey& journey, Incarnation worker) {
 void Router::State::TryDispatch(Journey& journey, absl::Time now) {
   if (journey.is_scored())
     journey.cached.clear();  // no KV is reused
-  else if (cluster.reuses_kv())
-    journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
-  const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
+  else if (!cluster.prefixes.empty())
+    journey.cached = cluster.prefixes.Find(journey.Pages(cluster.members.page_tokens()));
+  const std::optional<Plan> plan = cluster.predictor.Choose(journey.Shape(), journey.avoid, now);
   if (plan) DispatchTo(journey, *plan, now);  // else the request waits for a worker or its alarm
 }
 
 void Router::State::DispatchTo(Journey& journey, const Plan& plan, absl::Time now) {
   waiting.erase(journey.sequence());
-  cluster.Reserve(journey.id(), plan, journey.Shape(), now);
+  cluster.ledger.Reserve(journey.id(), plan, journey.Shape(), cluster.members.page_tokens(), now);
   const auto name = [this](Incarnation worker) {
-    return worker == 0 ? std::string() : cluster.Find(worker)->name;
+    return worker == 0 ? std::string() : cluster.members.Find(worker)->name;
   };
   PlanNames names{.prefill = name(plan.prefill), .decode = name(plan.decode), .heads = {}};
   for (const Incarnation head : plan.HeadWorkers()) names.heads.push_back(name(head));
@@ -80,11 +80,11 @@ Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticke
 void Router::State::SendAttempt(const Journey& journey) {
   const Plan& plan = journey.plan();
   const AttemptSpec shape = journey.Shape();
-  const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
+  const WorkerAnnounce& prefill = *cluster.members.Find(plan.prefill);
   TransferPeer sink;
   Ticket handoff;
   if (plan.decode != 0) {
-    sink = cluster.Find(plan.decode)->transfer;
+    sink = cluster.members.Find(plan.decode)->transfer;
     handoff.kv_pages = PromptPages(shape, prefill.page_tokens);
     handoff.promise_pages = PromisePages(shape, prefill.page_tokens);
   }
@@ -118,7 +118,7 @@ std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const 
   const Plan& plan = journey.plan();
   const AttemptSpec shape = journey.Shape();
   const std::vector<int32_t> ends = plan.SliceEnds(shape), hops = plan.HopTokens(shape);
-  const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
+  const int32_t page_tokens = cluster.members.Find(plan.prefill)->page_tokens;
   std::vector<RelayRound> slices(ends.size());
   for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
     RelayRound& round = slices[slice];
@@ -128,7 +128,7 @@ std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const 
       round.push = PushOf(journey, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
     if (plan.StaysThere(slice)) continue;
     round.ticket = MintTicket(journey, next, {.kv_pages = hops[slice] / page_tokens});
-    round.sink = cluster.Find(next)->transfer;
+    round.sink = cluster.members.Find(next)->transfer;
     slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
   }
   return slices;
@@ -136,7 +136,7 @@ std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const 
 
 // A slice, tokens [begin, end), as a part of the main handoff.
 Push Router::State::PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end) {
-  const WorkerAnnounce& decode = *cluster.Find(journey.plan().decode);
+  const WorkerAnnounce& decode = *cluster.members.Find(journey.plan().decode);
   return {.ticket = MintTicket(journey, decode.incarnation,
                                {.kv_pages = (end - begin) / decode.page_tokens,
                                 .part_of = main.id,
@@ -153,7 +153,7 @@ void Router::State::Recall(Journey& journey, absl::Time now, const std::optional
     if (goes_on(worker)) continue;  // the next attempt ends this one there
     SendCancel(worker, journey.id(), journey.epoch());
   }
-  cluster.Release(journey.id(), journey.plan());
+  cluster.ledger.Release(journey.id(), journey.plan());
   journey.Recall(now);
   waiting[journey.sequence()] = journey.id();
   SetAlarm(journey);
@@ -217,8 +217,8 @@ void Router::State::LogMend(const Journey& journey, const Plan& mended,
                     ends[slice]);
   }
   LogInfo("request %s goes on as a relay after %s  worker %s in place of %s  computes again %s",
-          journey.name(), failure.message, cluster.Find(stand_in)->name, journey.NameOf(culprit),
-          slices.empty() ? "nothing" : "tokens " + slices);
+          journey.name(), failure.message, cluster.members.Find(stand_in)->name,
+          journey.NameOf(culprit), slices.empty() ? "nothing" : "tokens " + slices);
 }
 
 // A relay that has not brought a token lost one rank, or its decode worker: the ranks that are left
@@ -232,8 +232,8 @@ std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) 
   if (!plan.is_relay() || journey.mended || journey.attempt_spoke() || culprit == 0)
     return std::nullopt;
   for (const Incarnation worker : plan.Workers())
-    if (worker != culprit && cluster.Find(worker) == nullptr) return std::nullopt;
-  return cluster.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
+    if (worker != culprit && cluster.members.Find(worker) == nullptr) return std::nullopt;
+  return cluster.predictor.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
 }
 
 // Counts bytes that cross in all relays that share a link, so the rest is never overstated.
@@ -243,9 +243,10 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
   std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
   for (size_t i = 0; i < links.size(); ++i) {
     const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster.Find(plan.WorkerOf(i));
-    if (sender == nullptr || cluster.Find(next) == nullptr) continue;  // lost, its part had ended
-    const LinkRate link = cluster.LinkOf(sender->incarnation, next);
+    const WorkerAnnounce* const sender = cluster.members.Find(plan.WorkerOf(i));
+    if (sender == nullptr || cluster.members.Find(next) == nullptr)
+      continue;  // lost, its part had ended
+    const LinkRate link = cluster.members.LinkOf(sender->incarnation, next);
     const int64_t before = i < journey.crossed_before.size() ? journey.crossed_before[i] : 0;
     links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
     links[i].bytes_per_second = link.bytes_per_second;
@@ -263,7 +264,7 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   shape.may_relay = false;
   shape.kept_at = plan.heads.front().worker;
   shape.kept_tokens = plan.SliceEnds(shape).front();
-  const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
+  const std::optional<Plan> alone = cluster.predictor.Choose(shape, journey.avoid, now);
   const std::vector<HopProgress> hops = HopsOf(journey);
   // Other causes of lateness, a busy machine for example, would make one worker late too.
   const absl::Duration alone_takes =
@@ -274,8 +275,8 @@ void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
       "worker alone is predicted to take %s",
-      cluster.Find(plan.WorkerOf(*slow))->name, cluster.Find(plan.WorkerOf(*slow + 1))->name,
-      hops[*slow].bytes_per_second / 1e6,
+      cluster.members.Find(plan.WorkerOf(*slow))->name,
+      cluster.members.Find(plan.WorkerOf(*slow + 1))->name, hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
       absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
@@ -290,7 +291,7 @@ bool Router::State::MayMend(const Journey& journey, absl::Time now) {
   if (!plan.is_relay() || journey.mended || journey.attempt_spoke()) return false;
   const std::vector<Incarnation> workers = plan.Workers();
   return std::any_of(workers.begin(), workers.end(), [&](Incarnation worker) {
-    return cluster.Replace(plan, worker, journey.Shape(), journey.avoid, now).has_value();
+    return cluster.predictor.Replace(plan, worker, journey.Shape(), journey.avoid, now).has_value();
   });
 }
 
@@ -301,11 +302,11 @@ void Router::State::Reassign(Journey& journey, absl::Duration expected_wait, abs
   if (journey.attempt_spoke() || journey.a_head_ended() || journey.moves >= kMaxMoves) return;
   const Plan plan = journey.plan();
   const AttemptSpec shape = journey.Shape();
-  cluster.Release(journey.id(), plan);
-  const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
-  cluster.Reserve(journey.id(), plan, shape, now);
+  cluster.ledger.Release(journey.id(), plan);
+  const std::optional<Plan> other = cluster.predictor.Choose(shape, journey.avoid, now);
+  cluster.ledger.Reserve(journey.id(), plan, shape, cluster.members.page_tokens(), now);
   const double stay_ms =
-      absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan, shape);
+      absl::ToDoubleMilliseconds(expected_wait) + cluster.predictor.OwnPrefillMs(plan, shape);
   if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
   ++journey.moves;
   journey.recompute_reason = kFailoverCauses;

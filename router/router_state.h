@@ -24,10 +24,7 @@ void Blame(Journey& journey, Incarnation worker);
 
 struct Router::State {
   State(const RouterOptions& router_options, const ClusterKey& cluster_key, uint64_t (*ids)())
-      : options(router_options),
-        key(cluster_key),
-        random(ids),
-        cluster(router_options.relay, router_options.transitions) {}
+      : options(router_options), key(cluster_key), random(ids), cluster(router_options) {}
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request, absl::Time now);
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
@@ -90,7 +87,7 @@ struct Router::State {
     effects.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
   }
   void SendCancel(Incarnation worker, RequestId id, Epoch epoch) {
-    if (cluster.Find(worker) != nullptr)
+    if (cluster.members.Find(worker) != nullptr)
       Send(worker, CancelRequest{.request_id = id, .epoch = epoch});
   }
   size_t n_living() const { return journeys.size() - ending.size(); }

@@ -2,8 +2,8 @@
 // the cases below take every transition of the tables.
 #include <catch2/catch.hpp>
 
-#include "router/cluster.h"
 #include "router/journey.h"
+#include "router/membership.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {

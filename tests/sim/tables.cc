@@ -6,8 +6,8 @@
 #include "decode_worker/sequence_state.h"
 #include "kvtransfer/protocol/transfer_core.h"
 #include "prefill_worker/prompt_state.h"
-#include "router/cluster.h"
 #include "router/journey.h"
+#include "router/membership.h"
 
 namespace baton::sim {
 namespace {
