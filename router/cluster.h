@@ -3,20 +3,14 @@
 // thread.
 #pragma once
 
-#include <vector>
-
-#include "router/cached_prefixes.h"
-#include "router/ledger.h"
-#include "router/membership.h"
 #include "router/predictor.h"
-#include "router/router_options.h"
+#include "router/prefix_memory.h"
 
 namespace baton {
 
 struct Cluster {
-  explicit Cluster(const RouterOptions& options)
-      : members(options.relay.sharing->table(), options.transitions),
-        predictor(options.relay, members, ledger) {}
+  Cluster(const RelayRules& relays, TransitionCounts* transitions)
+      : members(relays.sharing->table(), transitions), predictor(relays, members, ledger) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others
 
   // Errors: those of Membership::Join.
@@ -31,10 +25,6 @@ struct Cluster {
     prefixes.Leave(worker);
     predictor.Leave(worker);
     return ledger.Leave(worker);
-  }
-  void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
-    members.OnLoad(worker, load, now);
-    if (load.prefill_fit.n_seen > 0) predictor.OnFit(members.At(worker).about, load.prefill_fit);
   }
 
   Membership members;

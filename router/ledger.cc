@@ -15,31 +15,25 @@ void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spe
                      int32_t page_tokens, absl::Time now) {
   ++choices_;
   found_waiting_ += kNewestFound * (PromptsNow() - found_waiting_);
-  ReservePrefill(request, plan.prefill, plan, spec, now);
-  for (const Plan::Head& head : plan.heads) ReservePrefill(request, head.worker, plan, spec, now);
-  if (plan.decode == 0) return;
-  Account& decode = accounts_[plan.decode];
-  decode.last_chosen = choices_;
-  Part& sequence = decode.parts[request];
-  sequence.sent = now;
-  sequence.decodes = true;
-  sequence.spec = spec;
-  sequence.held = {.pages = PromisePages(spec, page_tokens), .tokens_left = spec.max_tokens};
-  decode.pages_held += sequence.held.pages;
-  ++decode.rows_held;
-}
-
-void Ledger::ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
-                            const AttemptSpec& spec, absl::Time now) {
-  Account& account = accounts_[worker];
-  account.last_chosen = choices_;
-  Part& part = account.parts[request];
-  part.prefill = plan.PrefillWorkAt(worker, spec);
-  part.is_slice = plan.is_relay();
-  part.sent = now;
-  for (auto& [other_request, other] : account.parts) {
-    if (other_request == request || other.prefill.tokens == 0) continue;
-    other.was_shared = part.was_shared = true;
+  for (const Incarnation worker : plan.Workers()) {
+    Account& account = accounts_[worker];
+    account.last_chosen = choices_;
+    Part& part = account.parts[request];
+    part.sent = now;
+    if (worker == plan.prefill || plan.IsHead(worker)) {
+      part.prefill = plan.PrefillWorkAt(worker, spec);
+      part.is_slice = plan.is_relay();
+      for (auto& [other_request, other] : account.parts)
+        if (other_request != request && other.prefill.tokens > 0)
+          other.was_shared = part.was_shared = true;
+    }
+    if (worker != plan.decode) continue;
+    part.decodes = true;
+    part.spec = spec;
+    part.page_tokens = page_tokens;
+    part.held = {.pages = PromisePages(spec, page_tokens), .tokens_left = spec.max_tokens};
+    account.pages_held += part.held.pages;
+    ++account.rows_held;
   }
 }
 
@@ -54,29 +48,27 @@ void Ledger::OnPrefillComputed(Incarnation worker, RequestId request) {
   if (Part* const part = Find(worker, request)) part->prefill = {};
 }
 
-void Ledger::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left,
-                          int32_t page_tokens) {
+void Ledger::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {
   Part* const part = Find(worker, request);
   if (part == nullptr || !part->decodes) return;
-  const int32_t pages = HeldPages(part->spec, part->spec.max_tokens - tokens_left, page_tokens);
+  const int32_t pages =
+      HeldPages(part->spec, part->spec.max_tokens - tokens_left, part->page_tokens);
   accounts_.at(worker).pages_held += pages - part->held.pages;
   part->held = {.pages = pages, .tokens_left = tokens_left};
 }
 
 void Ledger::Release(RequestId request, const Plan& plan) {
-  for (const Incarnation worker : plan.Workers()) ReleaseAt(worker, request);
-}
-
-void Ledger::ReleaseAt(Incarnation worker, RequestId request) {
-  Part* const part = Find(worker, request);
-  if (part == nullptr) return;
-  Account& account = accounts_.at(worker);
-  if (part->decodes) {
-    account.pages_held -= part->held.pages;
-    --account.rows_held;
-    BATON_DCHECK(account.pages_held >= 0 && account.rows_held >= 0);
+  for (const Incarnation worker : plan.Workers()) {
+    const Part* const part = Find(worker, request);
+    if (part == nullptr) continue;
+    Account& account = accounts_.at(worker);
+    if (part->decodes) {
+      account.pages_held -= part->held.pages;
+      --account.rows_held;
+      BATON_DCHECK(account.pages_held >= 0 && account.rows_held >= 0);
+    }
+    account.parts.erase(request);
   }
-  account.parts.erase(request);
 }
 
 std::vector<RequestId> Ledger::Leave(Incarnation worker) {
@@ -93,14 +85,11 @@ const Ledger::Account& Ledger::At(Incarnation worker) const {
 }
 
 bool Ledger::WasShared(RequestId request, const Plan& plan) const {
-  const auto was_shared = [&](Incarnation worker) {
-    const Account& account = At(worker);
-    const auto part = account.parts.find(request);
-    return part == account.parts.end() || part->second.was_shared;
-  };
-  return was_shared(plan.prefill) ||
-         std::any_of(plan.heads.begin(), plan.heads.end(),
-                     [&](const Plan::Head& head) { return was_shared(head.worker); });
+  const std::vector<Incarnation> workers = plan.PrefillWorkers();
+  return std::any_of(workers.begin(), workers.end(), [&](Incarnation worker) {
+    const auto part = At(worker).parts.find(request);
+    return part == At(worker).parts.end() || part->second.was_shared;
+  });
 }
 
 int Ledger::PromptsNow() const {

@@ -4,11 +4,7 @@
 // ignore unknown workers and requests.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "absl/container/flat_hash_map.h"
-#include "absl/time/time.h"
 #include "router/policy.h"
 
 namespace baton {
@@ -23,6 +19,7 @@ class Ledger {
     absl::Time sent;
     bool decodes = false;
     AttemptSpec spec;  // what the decode part asks for
+    int32_t page_tokens = 0;
     DecodeReservation held;
   };
   struct Account {  // one worker's
@@ -36,8 +33,7 @@ class Ledger {
   void Reserve(RequestId request, const Plan& plan, const AttemptSpec& spec, int32_t page_tokens,
                absl::Time now);
   void OnPrefillComputed(Incarnation worker, RequestId request);  // shortens the worker's queue
-  void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left,
-                    int32_t page_tokens);
+  void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
   void Release(RequestId request, const Plan& plan);
   // Closes the worker's account; returns the requests that had a part there, in no order.
   std::vector<RequestId> Leave(Incarnation worker);
@@ -55,9 +51,6 @@ class Ledger {
  private:
   Part* Find(Incarnation worker, RequestId request);
   int PromptsNow() const;
-  void ReservePrefill(RequestId request, Incarnation worker, const Plan& plan,
-                      const AttemptSpec& spec, absl::Time now);
-  void ReleaseAt(Incarnation worker, RequestId request);
 
   absl::flat_hash_map<Incarnation, Account> accounts_;
   uint64_t choices_ = 0;

@@ -21,13 +21,22 @@ constexpr TransitionRow kMemberTransitions[] = {
     Move(MemberState::kDraining, MemberState::kGone),
 };
 
-absl::Status CheckSame(const char* field, const WorkerAnnounce& here, const std::string& value_here,
-                       const WorkerAnnounce& newcomer, const std::string& value_new) {
-  if (value_here == value_new) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("worker %s has %s %s, but worker %s of this cluster has %s: start them with "
-                      "the same model, build and KV settings",
-                      newcomer.name, field, value_new, here.name, value_here));
+// Fields that are the same on all workers, as text.
+const std::pair<const char*, std::string (*)(const WorkerAnnounce&)> kShared[] = {
+    {"model_fingerprint",
+     [](const WorkerAnnounce& w) { return absl::StrFormat("%016x", w.model_fingerprint); }},
+    {"numerics_id", [](const WorkerAnnounce& w) { return w.numerics_id; }},
+    {"layout_id", [](const WorkerAnnounce& w) { return w.layout_id; }},
+    {"page_tokens", [](const WorkerAnnounce& w) { return absl::StrCat(w.page_tokens); }}};
+
+absl::Status CheckSame(const WorkerAnnounce& here, const WorkerAnnounce& newcomer) {
+  for (const auto& [field, text_of] : kShared)
+    if (text_of(here) != text_of(newcomer))
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "worker %s has %s %s, but worker %s of this cluster has %s: start them with the same "
+          "model, build and KV settings",
+          newcomer.name, field, text_of(newcomer), here.name, text_of(here)));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -45,16 +54,7 @@ absl::Status Membership::Join(const WorkerAnnounce& worker, absl::Time now) {
     return absl::FailedPreconditionError(
         absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
   RETURN_IF_ERROR(CheckTable(worker));
-  if (!members_.empty()) {
-    const WorkerAnnounce& here = members_.begin()->second.about;
-    RETURN_IF_ERROR(CheckSame("model_fingerprint", here,
-                              absl::StrFormat("%016x", here.model_fingerprint), worker,
-                              absl::StrFormat("%016x", worker.model_fingerprint)));
-    RETURN_IF_ERROR(CheckSame("numerics_id", here, here.numerics_id, worker, worker.numerics_id));
-    RETURN_IF_ERROR(CheckSame("layout_id", here, here.layout_id, worker, worker.layout_id));
-    RETURN_IF_ERROR(CheckSame("page_tokens", here, absl::StrCat(here.page_tokens), worker,
-                              absl::StrCat(worker.page_tokens)));
-  }
+  if (!members_.empty()) RETURN_IF_ERROR(CheckSame(members_.begin()->second.about, worker));
   members_.try_emplace(worker.incarnation, Member{worker, {MembershipTable(), transitions_}, now});
   return absl::OkStatus();
 }

@@ -3,15 +3,10 @@
 // take workers that have joined; other calls ignore unknown workers.
 #pragma once
 
-#include <vector>
-
 #include "absl/container/btree_map.h"
-#include "absl/time/time.h"
 #include "common/state_machine.h"
-#include "common/status.h"
 #include "planner/partition_table.h"
-#include "proto/messages.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 
 namespace baton {
 

@@ -12,7 +12,8 @@ namespace {
 // A part sent this shortly before a load report came may not be in it yet.
 constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
-constexpr double kUnknownTokensPerS = 1000, kUnknownStepMs = 20;
+constexpr PrefillFit kUnknownFit{.token = 1e-3, .n_seen = 1};
+constexpr double kUnknownStepMs = 20;
 // Measured, what a relay can be planned with: one prompt that is worth sharing.
 constexpr int32_t kKnownTokens = 256;
 
@@ -20,66 +21,24 @@ constexpr int32_t kKnownTokens = 256;
 constexpr int32_t kRecordedTokens = 1024;
 constexpr double kRecordedChange = 0.05;
 
-// A first token that is the last one needs no place in the context.
-bool FitsPrefill(const WorkerAnnounce& worker, const AttemptSpec& spec) {
-  return spec.n_prompt <= worker.max_context &&
-         PromptPages(spec, worker.page_tokens) <= worker.pages_total;
-}
-
-bool FitsDecode(const WorkerAnnounce& worker, const AttemptSpec& spec) {
-  return int64_t{spec.n_prompt} + spec.max_tokens <= worker.max_context &&
-         WholePages(spec, worker.page_tokens) <= worker.pages_total && worker.max_batch > 0;
-}
-
-// Never more than the ledger; less by what the worker reports as done, without trusting the report
-// about parts it may not have seen.
-PrefillWork Queued(const Member& worker, const Ledger::Account& account) {
-  PrefillWork outstanding;
-  PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
-                       .pairs = worker.load.prefill_queued_pairs};
-  for (const auto& [request, part] : account.parts) {
-    outstanding += part.prefill;
-    if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
-  }
-  return outstanding.tokens < reported.tokens ? outstanding : reported;
-}
-
-// Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it.
-// A slice waits for the slices that are there, and so for what passes them. Work that the worker
-// has finished since is subtracted.
+// Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
+// by the ledger, less what the worker reports as done, without trusting the report about parts it
+// may not have seen. A slice waits for the slices that are there, and so for what passes them.
 double AheadMs(const Member& worker, const Ledger::Account& account, const PrefillCost& cost,
                int32_t tokens, bool is_slice) {
   int64_t longest = tokens;
   for (const auto& [request, part] : account.parts)
     if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
   PrefillWork all, ahead;
+  PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
+                       .pairs = worker.load.prefill_queued_pairs};
   for (const auto& [request, part] : account.parts) {
     all += part.prefill;
     if (part.prefill.tokens <= longest) ahead += part.prefill;
+    if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
   }
-  const double done_ms = WorkMs(cost, all) - WorkMs(cost, Queued(worker, account));
-  return std::max(0.0, WorkMs(cost, ahead) - done_ms);
-}
-
-// Number of queued prompts and slices that a prompt of `tokens` overtakes.
-int Passed(const Ledger::Account& account, int32_t tokens) {
-  int passed = 0;
-  for (const auto& [request, part] : account.parts) passed += part.prefill.tokens > tokens;
-  return passed;
-}
-
-// Milliseconds until there is room for the attempt's sequence.
-double MsUntilRoom(const Member& worker, const Ledger::Account& account, const DecodeRoom& room,
-                   const AttemptSpec& spec, absl::Time now) {
-  const int32_t pages = PromisePages(spec, worker.about.page_tokens);
-  double wait_ms = 0;
-  if (room.pages_free < pages || room.rows >= room.max_batch) {
-    std::vector<DecodeReservation> held;
-    for (const auto& [request, part] : account.parts)
-      if (part.decodes) held.push_back(part.held);
-    wait_ms = CapacityWaitMs(room, std::move(held), pages);
-  }
-  return std::max(wait_ms, absl::ToDoubleMilliseconds(worker.no_room_until - now));
+  const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
+  return std::max(0.0, WorkMs(cost, ahead) - (WorkMs(cost, all) - WorkMs(cost, queued)));
 }
 
 }  // namespace
@@ -92,13 +51,10 @@ void Predictor::OnFit(const WorkerAnnounce& worker, const PrefillFit& fit) {
   record_.Refitted();
 }
 
-void Predictor::OnFirstToken(RequestId request, const Plan& plan,
-                             const FirstTokenOutcome& outcome) {
-  record_.Add(outcome.n_tokens, outcome.n_ranks,
-              {.predicted = absl::ToDoubleSeconds(outcome.predicted),
-               .actual = absl::ToDoubleSeconds(outcome.actual),
-               .alone = absl::ToDoubleSeconds(outcome.alone),
-               .was_shared = ledger_.WasShared(request, plan)});
+void Predictor::OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
+                             PlanRecord::Outcome outcome) {
+  outcome.was_shared = ledger_.WasShared(request, plan);
+  record_.Add(spec.n_prompt, static_cast<int>(plan.n_ranks()), outcome);
 }
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
@@ -109,7 +65,7 @@ PrefillCost Predictor::CostAt(const Member& worker) const {
       if (other.load.prefill_fit.n_seen > 0 &&
           (fit->n_seen == 0 || other.load.prefill_fit.token < fit->token))
         fit = &other.load.prefill_fit;
-  return fit->n_seen > 0 ? CostOf(worker.about, *fit) : CostOf(worker.about, kUnknownTokensPerS);
+  return CostOf(worker.about, fit->n_seen > 0 ? *fit : kUnknownFit);
 }
 
 double Predictor::StepMsAt(const Member& worker) const {
@@ -126,8 +82,12 @@ Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, abs
   const Ledger::Account& account = ledger_.At(about.incarnation);
   Candidate out{.worker = about.incarnation,
                 .role = about.role,
-                .fits_prefill = FitsPrefill(about, spec),
-                .fits_decode = FitsDecode(about, spec),
+                // A first token that is the last one needs no place in the context.
+                .fits_prefill = spec.n_prompt <= about.max_context &&
+                                PromptPages(spec, about.page_tokens) <= about.pages_total,
+                .fits_decode = int64_t{spec.n_prompt} + spec.max_tokens <= about.max_context &&
+                               WholePages(spec, about.page_tokens) <= about.pages_total &&
+                               about.max_batch > 0,
                 .cost = CostAt(worker),
                 .links = worker.load.links,
                 .cpu_group = about.cpu_group,
@@ -136,7 +96,7 @@ Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, abs
   const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
   out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
   out.uncached_ms = 1e3 * out.cost.Alone(spec.n_prompt, 0);
-  out.passed = Passed(account, own_tokens);
+  for (const auto& [request, part] : account.parts) out.passed += part.prefill.tokens > own_tokens;
   out.ahead_ms = AheadMs(worker, account, out.cost, own_tokens, false);
   out.slice_ahead_ms = AheadMs(worker, account, out.cost, spec.n_prompt, true);
   out.prefill_ms = out.ahead_ms + out.prompt_ms * (1 + out.passed);
@@ -146,7 +106,11 @@ Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, abs
                         .rows = account.rows_held,
                         .max_batch = about.max_batch,
                         .step_ms = StepMsAt(worker)};
-  out.room_wait_ms = MsUntilRoom(worker, account, room, spec, now);
+  std::vector<DecodeReservation> held;
+  for (const auto& [request, part] : account.parts)
+    if (part.decodes) held.push_back(part.held);
+  out.room_wait_ms = std::max(CapacityWaitMs(room, held, PromisePages(spec, about.page_tokens)),
+                              absl::ToDoubleMilliseconds(worker.no_room_until - now));
   out.decode_ms = DecodeMs(room, out.room_wait_ms);
   return out;
 }
@@ -172,9 +136,7 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
     plan = ChoosePlan(candidates, spec);
   }
   if (!plan) return plan;
-  const Candidate& first =
-      *std::find_if(candidates.begin(), candidates.end(),
-                    [&](const Candidate& c) { return c.worker == plan->prefill; });
+  const Candidate& first = *Find(candidates, plan->prefill);
   plan->first_token_ms = plan->alone_ms =
       FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(spec)) return plan;
@@ -191,8 +153,12 @@ std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, cons
 // KV that an earlier attempt left somewhere is worth more than further workers. And while nobody
 // has measured what prompts cost, one worker does it.
 bool Predictor::WantsRelay(const AttemptSpec& spec) const {
+  const auto& members = members_.all();
+  const bool knows_costs = std::any_of(members.begin(), members.end(), [](const auto& entry) {
+    return entry.second.load.prefill_fit.n_tokens >= kKnownTokens;
+  });
   return relays_.min_tokens > 0 && spec.may_relay && spec.n_prompt >= relays_.min_tokens &&
-         spec.kept_at == 0 && (relays_.min_ranks > 1 || KnowsCosts());
+         spec.kept.worker == 0 && (relays_.min_ranks > 1 || knows_costs);
 }
 
 // Prompts that come later will wait too, as recent ones did.
@@ -203,18 +169,11 @@ double Predictor::WaitingPerWorker() const {
   return ledger_.waiting_prompts() / std::max(1, prefill_workers);
 }
 
-bool Predictor::KnowsCosts() const {
-  return std::any_of(members_.all().begin(), members_.all().end(), [](const auto& entry) {
-    return entry.second.load.prefill_fit.n_tokens >= kKnownTokens;
-  });
-}
-
 double Predictor::OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const {
-  const auto own_ms = [&](Incarnation worker) {
-    return WorkMs(CostAt(members_.At(worker)), plan.PrefillWorkAt(worker, spec));
-  };
-  double longest_ms = own_ms(plan.prefill);
-  for (const Plan::Head& head : plan.heads) longest_ms = std::max(longest_ms, own_ms(head.worker));
+  double longest_ms = 0;
+  for (const Incarnation worker : plan.PrefillWorkers())
+    longest_ms =
+        std::max(longest_ms, WorkMs(CostAt(members_.At(worker)), plan.PrefillWorkAt(worker, spec)));
   return longest_ms;
 }
 

@@ -3,14 +3,9 @@
 // far earlier predictions were off. Part of the Router, on its thread.
 #pragma once
 
-#include <optional>
-#include <vector>
-
 #include "absl/container/flat_hash_map.h"
-#include "absl/time/time.h"
 #include "router/ledger.h"
 #include "router/membership.h"
-#include "router/policy.h"
 
 namespace baton {
 
@@ -36,7 +31,8 @@ class Predictor {
   double OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const;
 
   // Compares a plan's prediction with what happened; later plans are corrected by it.
-  void OnFirstToken(RequestId request, const Plan& plan, const FirstTokenOutcome& outcome);
+  void OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
+                    PlanRecord::Outcome outcome);
   // The worker reports this fit, which has measured something. Where it makes prompts much dearer
   // or cheaper, relays that did not pay may be tried again.
   void OnFit(const WorkerAnnounce& worker, const PrefillFit& fit);
@@ -45,8 +41,6 @@ class Predictor {
  private:
   PrefillCost CostAt(const Member& worker) const;
   double StepMsAt(const Member& worker) const;
-  // A worker's costs come from enough work to plan prompts that several share.
-  bool KnowsCosts() const;
   bool WantsRelay(const AttemptSpec& spec) const;
   double WaitingPerWorker() const;
   Candidate Consider(const Member& worker, const AttemptSpec& spec, absl::Time now) const;

@@ -1,6 +1,6 @@
 // The expected contents of all prefix caches: who gets what by a prompt, and what a report takes
 // away.
-#include "router/cached_prefixes.h"
+#include "router/prefix_memory.h"
 
 #include <catch2/catch.hpp>
 

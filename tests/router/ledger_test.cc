@@ -46,14 +46,14 @@ TEST_CASE("a row holds the pages promised, then those that its tokens fill") {
   Ledger ledger;
   Reserve(ledger, 1);
   const auto pages = [&](int32_t tokens_left) {
-    ledger.OnTokensLeft(kDecode, 1, tokens_left, kPage);
+    ledger.OnTokensLeft(kDecode, 1, tokens_left);
     return ledger.At(kDecode).pages_held;
   };
   CHECK(pages(29) == 4);
   CHECK(pages(6) == 4);
   CHECK(pages(5) == 5);
   CHECK(ledger.At(kDecode).parts.at(1).held.tokens_left == 5);
-  ledger.OnTokensLeft(kTail, 1, 5, kPage);  // no row there
+  ledger.OnTokensLeft(kTail, 1, 5);  // no row there
   CHECK(ledger.pages_held() == 5);
   ledger.Release(1, kPlan);
   CHECK(ledger.pages_held() == 0);
@@ -127,7 +127,7 @@ TEST_CASE("a worker that leaves takes its account along; a later life begins an 
   CHECK(ledger.Leave(kDecode).empty());
   CHECK(ledger.At(kDecode).last_chosen == 0);
   CHECK(ledger.pages_held() == 0);
-  ledger.OnTokensLeft(kDecode, 1, 3, kPage);  // the worker is unknown
+  ledger.OnTokensLeft(kDecode, 1, 3);  // the worker is unknown
   ledger.OnPrefillComputed(kDecode, 1);
   ledger.Release(1, kPlan);
   CHECK(ledger.At(kTail).parts.size() == 1);

@@ -97,7 +97,7 @@ TEST_CASE("a decode worker without room makes wait, by the ledger or by its word
   f.members.OnNoRoom(kDecode, absl::ZeroDuration(), kNow);
   for (RequestId request = 1; request <= 8; ++request) f.Reserve(request, kP1);  // max_batch
   CHECK(f.At(kDecode).room_wait_ms == Approx(100));  // ten tokens of the shortest
-  f.ledger.OnTokensLeft(kDecode, 5, 2, 16);
+  f.ledger.OnTokensLeft(kDecode, 5, 2);
   CHECK(f.At(kDecode).room_wait_ms == Approx(20));
   f.ledger.Release(3, {.prefill = kP1, .decode = kDecode});
   CHECK(f.At(kDecode).room_wait_ms == 0);
@@ -134,7 +134,7 @@ TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier a
   other.may_relay = false;
   CHECK_FALSE(f.Choose(other).is_relay());
   other = kSpec;
-  other.kept_at = kP1;
+  other.kept = {.worker = kP1, .tokens = 10};
   CHECK_FALSE(f.Choose(other).is_relay());
   CHECK_FALSE(
       f.Choose(kSpec, {kP1, kP2, kDecode}).is_relay());  // nobody is left but those to avoid
@@ -146,15 +146,11 @@ TEST_CASE("relays that took longer than one worker are barred until costs change
   REQUIRE(relay.is_relay());
   const WorkerAnnounce& worker = f.members.At(kP1).about;
   f.predictor.OnFit(worker, MeasuredLoad(1000).prefill_fit);
-  const absl::Duration slow = absl::Milliseconds(3 * relay.alone_ms);
+  const double slow = 3 * relay.alone_ms / 1e3;
   f.ledger.Reserve(1, relay, kSpec, 16, kNow);
-  f.predictor.OnFirstToken(
-      1, relay,
-      {.n_tokens = 100,
-       .n_ranks = 2,
-       .predicted = slow,  // the prediction was right, but one worker is quicker
-       .actual = slow,
-       .alone = absl::Milliseconds(relay.alone_ms)});
+  // The prediction was right, but one worker is quicker.
+  f.predictor.OnFirstToken(1, relay, kSpec,
+                           {.predicted = slow, .actual = slow, .alone = relay.alone_ms / 1e3});
   f.ledger.Release(1, relay);
   CHECK_FALSE(f.Choose().is_relay());
   f.predictor.OnFit(worker, MeasuredLoad(1040).prefill_fit);
