@@ -9,31 +9,28 @@
 namespace baton {
 namespace {
 
+using Ms = std::optional<double>;
+
 constexpr double kTieRatio = 1.02, kTieMs = 1.0;
 
 int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
   return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
 }
 
-// One way to serve, and how recently it was chosen.
-struct Option {
-  Plan plan;
-  uint64_t last_chosen = 0;
-};
-
-std::optional<Option> Min(const std::vector<Option>& options) {
-  if (options.empty()) return std::nullopt;
+// The candidate with the minimal ms_of, which is empty for those that are out of the question; of
+// equal ones, the least recently chosen.
+const Candidate* Min(std::span<const Candidate> candidates, auto ms_of) {
   double min_ms = std::numeric_limits<double>::infinity();
-  for (const Option& option : options) min_ms = std::min(min_ms, option.plan.predicted_ms);
-  const double tie_ms = min_ms * kTieRatio + kTieMs;
-  const Option* best = nullptr;
-  for (const Option& option : options) {
-    if (option.plan.predicted_ms > tie_ms) continue;
-    if (best == nullptr || option.last_chosen < best->last_chosen ||
-        (option.last_chosen == best->last_chosen && option.plan.prefill < best->plan.prefill))
-      best = &option;
+  for (const Candidate& c : candidates) min_ms = std::min(min_ms, ms_of(c).value_or(min_ms));
+  const Candidate* best = nullptr;
+  for (const Candidate& c : candidates) {
+    const Ms ms = ms_of(c);
+    if (!ms || *ms > min_ms * kTieRatio + kTieMs) continue;
+    if (best == nullptr ||
+        std::pair(c.last_chosen, c.worker) < std::pair(best->last_chosen, best->worker))
+      best = &c;
   }
-  return *best;
+  return best;
 }
 
 ChainLink LinkTo(Incarnation worker, const Candidate& from) {
@@ -51,72 +48,25 @@ double KvLateMs(const Candidate& from, Incarnation decode, const AttemptSpec& sh
   return std::max(0.0, 1e3 * bytes / LinkTo(decode, from).bytes_per_second - from.prompt_ms);
 }
 
-// late_ms: what is to be added for a worker.
-std::optional<Option> MinPrefill(std::span<const Candidate> candidates, auto allowed,
-                                 auto late_ms) {
-  std::vector<Option> options;
-  for (const Candidate& c : candidates)
-    if (c.fits_prefill && allowed(c))
-      options.push_back(
-          {{.prefill = c.worker, .predicted_ms = c.prefill_ms + late_ms(c)}, c.last_chosen});
-  return Min(options);
-}
-
-// The worker stands in `prefill` while options are compared.
-std::optional<Option> MinDecode(std::span<const Candidate> candidates, auto allowed) {
-  std::vector<Option> options;
-  for (const Candidate& c : candidates)
-    if (c.fits_decode && allowed(c))
-      options.push_back({{.prefill = c.worker, .predicted_ms = c.decode_ms}, c.last_chosen});
-  return Min(options);
-}
-
-std::vector<Option> LocalOptions(std::span<const Candidate> candidates, auto allowed) {
-  std::vector<Option> options;
-  for (const Candidate& c : candidates)
-    if (c.fits_prefill && c.fits_decode && allowed(c))
-      options.push_back(
-          {{.prefill = c.worker, .decode = c.worker, .predicted_ms = c.prefill_ms + c.decode_ms},
-           c.last_chosen});
-  return options;
-}
-
-std::optional<Plan> PlanOf(const std::optional<Option>& option) {
-  if (!option) return std::nullopt;
-  return option->plan;
-}
-
-int IndexOf(std::span<const Candidate> candidates, Incarnation worker) {
-  int index = 0;
-  while (candidates[static_cast<size_t>(index)].worker != worker) ++index;
-  return index;
-}
-
-// (candidates) The link from `from` to each of them.
-std::vector<ChainLink> LinksTo(std::span<const Candidate> candidates, const Candidate& from) {
-  std::vector<ChainLink> links;
-  for (const Candidate& to : candidates) links.push_back(LinkTo(to.worker, from));
-  return links;
-}
-
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms,
                                  Incarnation decode, const AttemptSpec& shape) {
   std::vector<OfferedWorker> offered;
-  for (const Candidate& c : candidates)
+  for (const Candidate& c : candidates) {
     offered.push_back({.speed = nominal_ms / c.uncached_ms,
                        .seconds = c.ahead_ms / 1e3,
                        .slice_seconds = c.slice_ahead_ms / 1e3,
                        .passed = c.passed,
                        .place = ~c.worker,
-                       .links = LinksTo(candidates, c),
                        .sink = LinkTo(decode, c),
                        .max_slice_tokens = c.max_slice_tokens,
                        .alone_seconds = c.prompt_ms / 1e3,
                        .cpu_group = c.cpu_group,
                        .cpu_share = c.cpu_share,
                        .cached = shape.n_prompt - shape.PrefillTokensAt(c.worker)});
+    for (const Candidate& to : candidates) offered.back().links.push_back(LinkTo(to.worker, c));
+  }
   return offered;
 }
 
@@ -130,7 +80,7 @@ Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
 }  // namespace
 
 int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
-  int32_t there = worker == kept_at ? kept_tokens : 0;
+  int32_t there = worker == kept.worker ? kept.tokens : 0;
   for (const CachedPrefix& prefix : cached)
     if (prefix.worker == worker) there = std::max(there, prefix.tokens);
   return std::max(1, n_prompt - there);
@@ -178,37 +128,55 @@ double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
   return room_wait_ms + room.step_ms * (1 + fullness);
 }
 
+const Candidate* Find(std::span<const Candidate> candidates, Incarnation worker) {
+  for (const Candidate& c : candidates)
+    if (c.worker == worker) return &c;
+  return nullptr;
+}
+
 double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
                     double compute_ms) {
-  const auto sink = std::find_if(candidates.begin(), candidates.end(),
-                                 [decode](const Candidate& c) { return c.worker == decode; });
-  const double promise_ms = sink == candidates.end() ? 0 : sink->room_wait_ms;
+  const Candidate* const sink = Find(candidates, decode);
+  const double promise_ms = sink == nullptr ? 0 : sink->room_wait_ms;
   return std::max(queue_ms, promise_ms) + compute_ms;
 }
 
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape) {
-  const auto prefills = [](const Candidate& c) { return c.role != Role::kDecode; };
-  const auto anyone = [](const Candidate&) { return true; };
+  const auto plan_by = [&](auto ms_of, auto decode_of) -> std::optional<Plan> {
+    const Candidate* const best = Min(candidates, ms_of);
+    if (best == nullptr) return std::nullopt;
+    return Plan{.prefill = best->worker, .decode = decode_of(*best), .predicted_ms = *ms_of(*best)};
+  };
   if (shape.prefill_only()) {
-    const auto stays = [](const Candidate&) { return 0.0; };
-    const std::optional<Option> preferred = MinPrefill(candidates, prefills, stays);
-    return PlanOf(preferred ? preferred : MinPrefill(candidates, anyone, stays));
+    const auto nowhere = [](const Candidate&) { return Incarnation{0}; };
+    const auto any_ms = [](const Candidate& c) {
+      return c.fits_prefill ? Ms(c.prefill_ms) : std::nullopt;
+    };
+    const auto of_role_ms = [&](const Candidate& c) {
+      return c.role != Role::kDecode ? any_ms(c) : std::nullopt;
+    };
+    const std::optional<Plan> preferred = plan_by(of_role_ms, nowhere);
+    return preferred ? preferred : plan_by(any_ms, nowhere);
   }
-  std::vector<Option> options =
-      LocalOptions(candidates, [](const Candidate& c) { return c.role == Role::kBoth; });
-  const std::optional<Option> decode =
-      MinDecode(candidates, [](const Candidate& c) { return c.role != Role::kPrefill; });
-  const Incarnation sink = decode ? decode->plan.prefill : 0;
-  const std::optional<Option> prefill = MinPrefill(
-      candidates, [](const Candidate& c) { return c.role == Role::kPrefill; },
-      [&](const Candidate& c) { return KvLateMs(c, sink, shape); });
-  if (prefill && decode)
-    options.push_back({{.prefill = prefill->plan.prefill,
-                        .decode = decode->plan.prefill,
-                        .predicted_ms = prefill->plan.predicted_ms + decode->plan.predicted_ms},
-                       prefill->last_chosen});
-  if (options.empty()) options = LocalOptions(candidates, anyone);
-  return PlanOf(Min(options));
+  const Candidate* const sink = Min(candidates, [](const Candidate& c) {
+    return c.fits_decode && c.role != Role::kPrefill ? Ms(c.decode_ms) : std::nullopt;
+  });
+  const auto source_ms = [&](const Candidate& c) {
+    return sink != nullptr && c.fits_prefill && c.role == Role::kPrefill
+               ? Ms(c.prefill_ms + KvLateMs(c, sink->worker, shape))
+               : std::nullopt;
+  };
+  const Candidate* const source = Min(candidates, source_ms);
+  const auto local_ms = [](const Candidate& c) {
+    return c.fits_prefill && c.fits_decode ? Ms(c.prefill_ms + c.decode_ms) : std::nullopt;
+  };
+  const auto of_role_ms = [&](const Candidate& c) {
+    if (&c == source) return Ms(*source_ms(c) + sink->decode_ms);
+    return c.role == Role::kBoth ? local_ms(c) : std::nullopt;
+  };
+  const auto decode_of = [&](const Candidate& c) { return &c == source ? sink->worker : c.worker; };
+  const std::optional<Plan> preferred = plan_by(of_role_ms, decode_of);
+  return preferred ? preferred : plan_by(local_ms, decode_of);
 }
 
 bool Plan::IsHead(Incarnation worker) const {
@@ -225,10 +193,15 @@ std::vector<Incarnation> Plan::HeadWorkers() const {
   return workers;
 }
 
-std::vector<Incarnation> Plan::Workers() const {
+std::vector<Incarnation> Plan::PrefillWorkers() const {
   std::vector<Incarnation> workers = HeadWorkers();
   workers.push_back(prefill);
-  if (decode != 0 && decode != prefill) workers.push_back(decode);
+  return workers;
+}
+
+std::vector<Incarnation> Plan::Workers() const {
+  std::vector<Incarnation> workers = PrefillWorkers();
+  if (decode != 0 && decode != prefill && !IsHead(decode)) workers.push_back(decode);
   return workers;
 }
 
@@ -243,12 +216,6 @@ std::vector<int32_t> Plan::SliceEnds(const AttemptSpec& shape) const {
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
   ends.push_back(shape.n_prompt);
   return ends;
-}
-
-int32_t Plan::TokensOfHeads(size_t n) const {
-  int32_t tokens = std::accumulate(earlier.begin(), earlier.end(), 0);
-  for (const Head& head : std::span(heads).first(n)) tokens += head.tokens;
-  return tokens;
 }
 
 std::vector<int32_t> Plan::HopTokens(const AttemptSpec& shape) const {
@@ -333,9 +300,8 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptSpec& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {
-  const auto first = std::find_if(candidates.begin(), candidates.end(),
-                                  [&](const Candidate& c) { return c.worker == plan.prefill; });
-  BATON_CHECK(first != candidates.end());
+  const Candidate* const first = Find(candidates, plan.prefill);
+  BATON_CHECK(first != nullptr);
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
   const bool anyone = first->role == Role::kDecode;
@@ -346,14 +312,14 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
+  const Candidate* const must = Find(may_prefill, plan.prefill);
   const RelayPlanRequest request{.tokens = shape.n_prompt,
                                  .page_tokens = page_tokens,
                                  .rules = rules,
-                                 .must = IndexOf(may_prefill, plan.prefill),
+                                 .must = static_cast<int>(must - may_prefill.data()),
                                  .waiting = waiting};
-  const Candidate& nominal = may_prefill[static_cast<size_t>(request.must)];
   const RelayPlan degree = PlanRelay(
-      nominal.cost, record, Offer(may_prefill, nominal.uncached_ms, plan.decode, shape), request);
+      must->cost, record, Offer(may_prefill, must->uncached_ms, plan.decode, shape), request);
   if (degree.ranks.size() < 2) return plan;
   const auto worker_of = [&](size_t rank) {
     return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;

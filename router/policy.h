@@ -11,17 +11,9 @@
 //                and the delay of other prompts beyond that which one worker would cause
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
-#include "absl/time/time.h"
-#include "common/ids.h"
-#include "planner/prefill_cost.h"
 #include "planner/relay_plan.h"
 #include "proto/messages.h"
 #include "router/prefill_work.h"
@@ -41,10 +33,7 @@ struct AttemptSpec {
   int32_t n_prompt = 0;    // tokens to prefill
   int32_t max_tokens = 0;  // from position n_prompt on, the first included
   bool covered = false;    // the promise covers every token to come, so no preemption
-  // The worker at which an earlier attempt computed KV of the first kept_tokens; the KV may still
-  // be there. 0: none.
-  Incarnation kept_at = 0;
-  int32_t kept_tokens = 0;
+  CachedPrefix kept{};     // KV of an earlier attempt, which may still be there; worker 0: none
   std::vector<CachedPrefix> cached{};  // KV of other prompts with the same beginning
   bool may_relay = false;              // several workers may share the prefill
   bool prefill_only() const { return max_tokens == 1; }
@@ -61,14 +50,6 @@ int32_t WholePages(const AttemptSpec& shape, int32_t page_tokens);
 int32_t PromisePages(const AttemptSpec& shape, int32_t page_tokens);
 // Pages held once `made` tokens are there.
 int32_t HeldPages(const AttemptSpec& shape, int32_t made, int32_t page_tokens);
-
-// An attempt's prediction beside what happened.
-struct FirstTokenOutcome {
-  int32_t n_tokens = 0;
-  int n_ranks = 1;
-  absl::Duration predicted{}, actual{};  // attempt sent to first token
-  absl::Duration alone{};                // predicted for one worker
-};
 
 // A request's place on a decode worker.
 struct DecodeReservation {
@@ -112,6 +93,9 @@ struct Candidate {
   uint64_t last_chosen = 0;  // number of the last choice that took the worker; 0: none
 };
 
+// The candidate that is this worker; null: none is.
+const Candidate* Find(std::span<const Candidate> candidates, Incarnation worker);
+
 struct Plan {
   Incarnation prefill = 0;  // computes the first token; in a relay: the tail
   Incarnation decode = 0;   // 0: prefill only; equal to prefill: KV stays where it is
@@ -137,7 +121,8 @@ struct Plan {
   bool IsHead(Incarnation worker) const;  // false for the tail
   // Workers of heads that are not the tail too, in the order of their slices, each once.
   std::vector<Incarnation> HeadWorkers() const;
-  std::vector<Incarnation> Workers() const;  // each once; no order
+  std::vector<Incarnation> PrefillWorkers() const;  // the same, and the tail
+  std::vector<Incarnation> Workers() const;         // each once; no order
   size_t n_ranks() const { return heads.size() + 1; }
   size_t n_rounds() const { return earlier.size() / n_ranks() + 1; }
   // Rank i computes slice i, and in rounds n_ranks() + i, ...
@@ -146,8 +131,6 @@ struct Plan {
   bool StaysThere(size_t slice) const { return WorkerOf(slice) == WorkerOf(slice + 1); }
   // Tokens up to the end of each slice.
   std::vector<int32_t> SliceEnds(const AttemptSpec& shape) const;
-  // Tokens up to the end of the last slice of head n - 1, which is the start of rank n's.
-  int32_t TokensOfHeads(size_t n) const;
   // (slices - 1) tokens that cross each hop: those before the slice's end that the next slice's
   // worker lacks.
   std::vector<int32_t> HopTokens(const AttemptSpec& shape) const;

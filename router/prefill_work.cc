@@ -25,10 +25,6 @@ PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit) {
   return cost;
 }
 
-PrefillCost CostOf(const WorkerAnnounce& worker, double tokens_per_s) {
-  return CostOf(worker, {.token = 1 / tokens_per_s, .n_seen = 1});
-}
-
 double WorkMs(const PrefillCost& cost, const PrefillWork& work) {
   return 1e3 * cost.n_layers *
          (cost.token * static_cast<double>(work.tokens) + cost.pair * work.pairs);

@@ -20,9 +20,6 @@ struct PrefillWork {
 
 // The cost per layer from the worker's fit, which has measured something: fit.n_seen > 0.
 PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
-// Costs of a worker like this one that computes `tokens_per_s`, however long the prompt is.
-PrefillCost CostOf(const WorkerAnnounce& worker, double tokens_per_s);
-
 // Milliseconds of the linear layers and the attention.
 double WorkMs(const PrefillCost& cost, const PrefillWork& work);
 

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <span>
-#include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "router/policy.h"
 
 namespace baton {
 
@@ -50,6 +50,26 @@ class PrefixMemory {
   uint64_t adds_ = 0;
   Order by_use_;  // newest first
   absl::flat_hash_map<uint64_t, Order::iterator> places_;
+};
+
+// The memories of all workers. Calls ignore unknown workers.
+class CachedPrefixes {
+ public:
+  // Takes in a worker that has joined. Pages of all workers have the same number of tokens.
+  void Join(const WorkerAnnounce& worker);
+  void Leave(Incarnation worker) { memories_.erase(worker); }
+
+  bool empty() const { return memories_.empty(); }  // no worker reuses KV of earlier prompts
+  // Returns what is expected of a prompt with these pages (PageHashes), by worker, ascending.
+  std::vector<CachedPrefix> Find(const std::vector<uint64_t>& pages) const;
+  // Called when the plan's workers have computed the prompt.
+  void OnComputed(const Plan& plan, const AttemptSpec& spec, const std::vector<uint64_t>& pages);
+  // Called when the worker reports how many tokens its prefix cache really held.
+  void OnFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages, int32_t found_tokens);
+
+ private:
+  int32_t page_tokens_ = 0;
+  absl::btree_map<Incarnation, PrefixMemory> memories_;
 };
 
 }  // namespace baton

@@ -1,13 +1,10 @@
 #include "router/router.h"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/request_limits.h"
-#include "router/router_state.h"
 
 namespace baton {
 namespace {
@@ -34,350 +31,306 @@ absl::Status CheckRequest(const GenerateRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<RequestId> Router::State::Submit(GenerateRequest request, absl::Time now) {
-  RETURN_IF_ERROR(CheckRequest(request));
-  if (draining) return absl::UnavailableError("the router is shutting down");
-  if (cluster.empty()) return absl::UnavailableError("no worker is connected yet");
-  if (!cluster.serves()) return absl::UnavailableError("all workers are shutting down");
-  if (n_living() >= static_cast<size_t>(options.max_waiting))
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%d requests are running or waiting: try again later", n_living()));
-  const AttemptSpec shape{.n_prompt = static_cast<int32_t>(request.prompt.size()),
-                          .max_tokens = request.max_tokens};
-  if (!cluster.Choose(shape, {}, now))
+Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
+    : options_(options),
+      random_(random),
+      cluster_(options_.relay, options_.transitions),
+      dispatch_(key, random, &cluster_, &effects_) {}
+
+absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now) {
+  RETURN_IF_ERROR(CheckRequest(wanted));
+  if (draining_) return absl::UnavailableError("the router is shutting down");
+  if (cluster_.members.all().empty()) return absl::UnavailableError("no worker is connected yet");
+  if (!cluster_.members.serves()) return absl::UnavailableError("all workers are shutting down");
+  if (requests_.n_living() >= static_cast<size_t>(options_.max_waiting))
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d requests are running or waiting: try again later", requests_.n_living()));
+  const AttemptSpec spec{.n_prompt = static_cast<int32_t>(wanted.prompt.size()),
+                         .max_tokens = wanted.max_tokens};
+  if (!cluster_.predictor.Choose(spec, {}, now))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
-        shape.n_prompt, shape.max_tokens));
-  RequestId id = random();
-  while (id == 0 || journeys.contains(id)) id = random();
-  if (request.name.empty()) request.name = absl::StrFormat("%016x", id);
-  auto& journey = journeys[id];
-  journey = std::make_unique<Journey>(id, next_sequence++, std::move(request), options, now);
-  waiting[journey->sequence()] = id;
-  SetAlarm(*journey);
-  TryDispatch(*journey, now);
+        spec.n_prompt, spec.max_tokens));
+  RequestId id = random_();
+  while (id == 0 || requests_.Find(id) != nullptr) id = random_();
+  if (wanted.name.empty()) wanted.name = absl::StrFormat("%016x", id);
+  Request& request = requests_.Add(
+      std::make_unique<Request>(id, next_sequence_++, std::move(wanted), options_, now));
+  dispatch_.Try(request, now);
+  requests_.Update(request);
   return id;
+}
+
+void Router::Cancel(RequestId id, absl::Time now) {
+  if (Request* const request = requests_.Find(id); request != nullptr && request->lives())
+    End(*request, EndReason::kCancelled, now);
+}
+
+void Router::Drain() {
+  if (!std::exchange(draining_, true)) DrainWorkersIfIdle();
+}
+
+std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(effects_, {}); }
+
+ClusterView Router::View() const {
+  ClusterView view = dispatch_.totals();
+  view.waiting = static_cast<int>(requests_.n_in(RequestState::kWaiting));
+  view.running = static_cast<int>(requests_.n_living()) - view.waiting;
+  view.ending = static_cast<int>(requests_.n_in(RequestState::kEnding));
+  view.draining = draining_;
+  view.kv_pages_promised = cluster_.ledger.pages_held();
+  view.recomputed_tokens = recomputed_tokens_;
+  cluster_.members.FillView(&view);
+  return view;
 }
 
 // --- reports ----------------------------------------------------------------------------------
 
-absl::Status Router::State::OnReport(Incarnation worker, const WorkerReport& report,
-                                     absl::Time now) {
+absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, absl::Time now) {
   absl::Status status;
-  cluster.OnHeard(worker, now);
+  cluster_.members.OnHeard(worker, now);
   for (const WorkerEvent& event : report.events) {
-    status = OnEvent(worker, event, now);
+    const bool is_announced = cluster_.members.Find(worker) != nullptr;
+    status =
+        is_announced || std::holds_alternative<WorkerAnnounce>(event)
+            ? std::visit([&](const auto& value) { return On(worker, value, now); }, event)
+            : absl::FailedPreconditionError("a worker must announce itself before anything else");
     if (!status.ok()) break;
   }
-  if (!status.ok()) LoseWorker(worker, now);
+  if (!status.ok()) OnWorkerLost(worker, now);
   Settle(now);
   return status;
 }
 
-absl::Status Router::State::OnEvent(Incarnation worker, const WorkerEvent& event, absl::Time now) {
-  if (cluster.Find(worker) == nullptr && !std::holds_alternative<WorkerAnnounce>(event))
-    return absl::FailedPreconditionError("a worker must announce itself before anything else");
-  return std::visit([&](const auto& value) { return On(worker, value, now); }, event);
-}
-
-absl::Status Router::State::On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now) {
+absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now) {
   if (announce.incarnation != worker)
     return absl::InvalidArgumentError(
         absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
-  RETURN_IF_ERROR(cluster.Join(announce, now));
-  next_pulse = std::min(next_pulse, now + options.worker_silence / kPulses);
-  DispatchWaiting(now);
+  RETURN_IF_ERROR(cluster_.Join(announce, now));
+  next_pulse_ = std::min(next_pulse_, now + options_.worker_silence / kPulses);
+  for (Request* const request : requests_.In(RequestState::kWaiting)) {
+    dispatch_.Try(*request, now);
+    requests_.Update(*request);
+  }
   DrainWorkersIfIdle();
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
-  cluster.OnLoad(worker, load, now);
+absl::Status Router::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
+  cluster_.members.OnLoad(worker, load, now);
+  if (load.prefill_fit.n_seen > 0)
+    cluster_.predictor.OnFit(cluster_.members.At(worker).about, load.prefill_fit);
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const TokenOut& token, absl::Time now) {
-  Journey* const journey = Find(token.request_id);
-  if (journey == nullptr) return absl::OkStatus();  // ended
-  RETURN_IF_ERROR(journey->OnToken(worker, token, now, &effects));
-  if (!journey->dispatched()) return absl::OkStatus();
-  KeepAlarm(*journey);
-  if (const auto outcome = journey->TakeOutcome())
-    cluster.OnFirstToken(journey->id(), journey->plan(), *outcome);
-  const Plan& plan = journey->plan();
-  if (worker == plan.prefill) {
-    cluster.OnPrefillComputed(worker, journey->id());
-    for (const Plan::Head& head : plan.heads) cluster.OnPrefillComputed(head.worker, journey->id());
-  }
-  if (worker == plan.decode) cluster.OnTokensLeft(worker, journey->id(), journey->tokens_left());
-  if (journey->end_reason() || journey->Hopeless() != nullptr) unsettled.push_back(journey->id());
+absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time now) {
+  Request* const request = requests_.Find(token.request_id);
+  if (request == nullptr) return absl::OkStatus();  // ended
+  RETURN_IF_ERROR(request->OnToken(worker, token, now, &effects_));
+  if (!request->dispatched()) return absl::OkStatus();
+  requests_.KeepAlarm(*request);
+  Attempt& attempt = *request->attempt();
+  const Plan& plan = attempt.plan();
+  if (const auto outcome = attempt.TakeOutcome())
+    cluster_.predictor.OnFirstToken(request->id(), plan, attempt.spec(), *outcome);
+  if (worker == plan.prefill)
+    for (const Incarnation rank : plan.PrefillWorkers())
+      cluster_.ledger.OnPrefillComputed(rank, request->id());
+  if (worker == plan.decode)
+    cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
+  if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const PromptComputed& computed, absl::Time now) {
-  Journey* const journey = Find(computed.request_id);
-  if (journey == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(journey->OnPromptComputed(worker, computed, now));
-  if (computed.epoch == journey->epoch() && journey->dispatched() && cluster.reuses_kv()) {
-    const std::vector<uint64_t>& pages = journey->Pages(cluster.page_tokens());
-    for (const CachedPrefix& hoped : journey->cached)
-      if (hoped.worker == worker && !journey->plan().is_relay())
-        cluster.OnPrefixFound(hoped, pages, computed.reused_tokens);
-    cluster.OnPromptCached(journey->plan(), journey->Shape(), pages);
-  }
-  KeepAlarm(*journey);
+absl::Status Router::On(Incarnation worker, const PromptComputed& computed, absl::Time now) {
+  Request* const request = requests_.Find(computed.request_id);
+  if (request == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Attempt* const attempt, request->Reported("the prompt", computed.epoch));
+  if (attempt == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(attempt->OnPromptComputed(worker, computed, now));
+  requests_.KeepAlarm(*request);
+  if (cluster_.prefixes.empty()) return absl::OkStatus();
+  const std::vector<uint64_t>& pages = request->Pages(cluster_.members.page_tokens());
+  for (const CachedPrefix& hoped : attempt->spec().cached)
+    if (hoped.worker == worker && !attempt->plan().is_relay())
+      cluster_.prefixes.OnFound(hoped, pages, computed.reused_tokens);
+  cluster_.prefixes.OnComputed(attempt->plan(), attempt->spec(), pages);
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const PromptLogprobs& told, absl::Time now) {
-  Journey* const journey = Find(told.request_id);
-  if (journey == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(journey->OnPromptLogprobs(worker, told, now));
-  KeepAlarm(*journey);
-  return absl::OkStatus();
+absl::Status Router::On(Incarnation worker, const PromptLogprobs& told, absl::Time now) {
+  Request* const request = requests_.Find(told.request_id);
+  if (request == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Attempt* const attempt, request->Reported("log-probabilities", told.epoch));
+  return attempt == nullptr ? absl::OkStatus() : attempt->OnPromptLogprobs(worker, told, now);
 }
 
-absl::Status Router::State::On(Incarnation worker, const PartEnded& ended, absl::Time now) {
-  Journey* const journey = Find(ended.request_id);
+absl::Status Router::On(Incarnation worker, const PartEnded& ended, absl::Time now) {
   const bool failed = ended.reason == EndReason::kFailed;
-  if (failed && ended.fault == PartFault::kDraining) cluster.OnDraining(worker);
-  if (journey != nullptr) {
-    RETURN_IF_ERROR(journey->OnPartEnded(worker, ended, now));
-    const bool of_attempt = ended.epoch == journey->epoch();
-    if (failed && of_attempt && ended.fault == PartFault::kOwn) Blame(*journey, worker);
-    RecordRecomputed(*journey, ended);
-    if (of_attempt && journey->plan().IsHead(worker))
-      cluster.OnPrefillComputed(worker, journey->id());
-    if (journey->lives()) {
-      KeepAlarm(*journey);
-      unsettled.push_back(journey->id());
-    } else if (journey->OpenWorkers().empty()) {
-      effects.push_back(EmitReleased{.request_id = journey->id(), .after = now - journey->ended()});
-      Forget(*journey);
-    }
+  if (failed && ended.fault == PartFault::kDraining) cluster_.members.OnDraining(worker);
+  Request* const request = requests_.Find(ended.request_id);
+  if (request == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(request->Reported("the end", ended.epoch).status());
+  const bool of_last = ended.epoch == request->epoch();
+  if (Attempt* const attempt = request->attempt(); of_last && attempt != nullptr) {
+    RETURN_IF_ERROR(attempt->OnPartEnded(worker, ended, now));
+    if (attempt->plan().IsHead(worker)) cluster_.ledger.OnPrefillComputed(worker, request->id());
+  }
+  if (failed && of_last && ended.fault == PartFault::kOwn) request->failures.Blame(worker);
+  recomputed_tokens_[static_cast<size_t>(request->recompute_reason)] +=
+      static_cast<uint64_t>(ended.recomputed_tokens);
+  if (request->lives()) {
+    requests_.KeepAlarm(*request);
+    unsettled_.push_back(request->id());
+  } else if (!request->has_open_parts()) {
+    effects_.push_back(EmitReleased{.request_id = request->id(), .after = now - request->ended()});
+    requests_.Forget(*request);
   }
   return absl::OkStatus();
 }
 
-absl::Status Router::State::On(Incarnation worker, const NoRoomNotice& notice, absl::Time now) {
-  Journey* const journey = Find(notice.request_id);
-  if (journey == nullptr || !journey->dispatched() || journey->epoch() != notice.epoch)
+absl::Status Router::On(Incarnation worker, const NoRoomNotice& notice, absl::Time now) {
+  Request* const request = requests_.Find(notice.request_id);
+  if (request == nullptr || !request->dispatched() || request->epoch() != notice.epoch)
     return absl::OkStatus();
-  const Plan& plan = journey->plan();
+  Attempt& attempt = *request->attempt();
+  const Plan& plan = attempt.plan();
   if (plan.IsHead(worker)) return absl::OkStatus();  // the tail tells of its own wait
   if (worker != plan.prefill && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
-  if (plan.decode == 0 || cluster.Find(plan.decode) == nullptr) return absl::OkStatus();
-  if (!journey->Broken().message.empty()) return absl::OkStatus();
+  if (cluster_.members.Find(plan.decode) == nullptr || !attempt.Broken().message.empty())
+    return absl::OkStatus();
   const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
-  journey->OnNoRoom(wait, now);
-  KeepAlarm(*journey);
-  cluster.OnNoRoom(plan.decode, wait, now);
-  Reassign(*journey, wait, now);
+  attempt.OnNoRoom(wait, now);
+  cluster_.members.OnNoRoom(plan.decode, wait, now);
+  if (dispatch_.Reassign(*request, wait, now))
+    requests_.Update(*request);
+  else
+    requests_.KeepAlarm(*request);
   return absl::OkStatus();
 }
 
-// Every other worker would read it as this one did: no further attempt.
-void Router::State::EndHopeless(Journey& journey, const Journey::Verdict& verdict, absl::Time now) {
-  if (verdict.fault == PartFault::kGrammar)
-    return End(journey, EndReason::kFailed, absl::InvalidArgumentError(verdict.message), now);
-  const absl::Status status = absl::InternalError(
-      absl::StrFormat("request %s: worker %s cannot read the message about it: %s; run the same "
-                      "version of baton everywhere",
-                      journey.name(), journey.NameOf(verdict.worker), verdict.message));
-  LogError("%s", std::string(status.message()));
-  End(journey, EndReason::kFailed, status, now);
-}
-
-void Router::State::RecordRecomputed(const Journey& journey, const PartEnded& ended) {
-  recomputed_tokens[static_cast<size_t>(journey.recompute_reason)] +=
-      static_cast<uint64_t>(ended.recomputed_tokens);
-}
-
-void Router::State::LoseWorker(Incarnation worker, absl::Time now) {
-  const WorkerAnnounce* const about = cluster.Find(worker);
-  if (about == nullptr) return;
-  const std::string name = about->name;
-  std::vector<Journey*> affected;
-  for (const RequestId id : cluster.Leave(worker)) affected.push_back(Find(id));
+void Router::OnWorkerLost(Incarnation worker, absl::Time now) {
+  if (cluster_.members.Find(worker) == nullptr) return;
+  std::vector<Request*> affected;
+  for (const RequestId id : cluster_.Leave(worker)) affected.push_back(requests_.Find(id));
   std::sort(affected.begin(), affected.end(),
-            [](const Journey* a, const Journey* b) { return a->sequence() < b->sequence(); });
-  if (cluster.empty()) next_pulse = absl::InfiniteFuture();
-  for (Journey* const journey : affected) {
-    journey->OnWorkerLost(worker, name);
-    unsettled.push_back(journey->id());
+            [](const Request* a, const Request* b) { return a->sequence() < b->sequence(); });
+  if (cluster_.members.all().empty()) next_pulse_ = absl::InfiniteFuture();
+  for (Request* const request : affected) {
+    request->attempt()->OnWorkerLost(worker);
+    unsettled_.push_back(request->id());
   }
-  const absl::btree_set<RequestId> were_ending = ending;
-  for (const RequestId id : were_ending) {
-    Journey& journey = *Find(id);
-    journey.OnWorkerLost(worker, name);
-    if (journey.OpenWorkers().empty()) Forget(journey);
+  for (Request* const request : requests_.In(RequestState::kEnding)) {
+    request->attempt()->OnWorkerLost(worker);
+    if (!request->has_open_parts()) requests_.Forget(*request);
   }
   Settle(now);
 }
 
-// Ends what is complete and aims again what broke. After a whole report, so that the end of a part
-// that travels with the last token is in the timeline.
-void Router::State::Settle(absl::Time now) {
-  for (const RequestId id : std::exchange(unsettled, {})) {
-    Journey* const journey = Find(id);
-    if (journey == nullptr || !journey->lives()) continue;
-    if (journey->end_reason()) {
-      End(*journey, *journey->end_reason(), absl::OkStatus(), now);
-    } else if (const Journey::Verdict* const verdict = journey->Hopeless(); verdict != nullptr) {
-      EndHopeless(*journey, *verdict, now);
-    } else if (journey->preempted()) {
-      // Journey::kMaxPreemptions bounds how often this happens to a request.
-      ++journey->preemptions;
-      journey->recompute_reason = kFailoverCauses;
-      Recall(*journey, now);
-      TryDispatch(*journey, now);
-    } else if (const Journey::Failure failure = journey->Broken(); !failure.message.empty()) {
-      if (journey->MayHearMore(now) && MayMend(*journey, now))
-        SetAlarm(*journey);
-      else
-        Retry(*journey, failure, now);
-    }
+void Router::Settle(absl::Time now) {
+  for (const RequestId id : std::exchange(unsettled_, {}))
+    if (Request* const request = requests_.Find(id); request != nullptr && request->lives())
+      SettleOne(*request, now);
+}
+
+void Router::SettleOne(Request& request, absl::Time now) {
+  if (request.end_reason()) return End(request, *request.end_reason(), now);
+  if (!request.dispatched()) return;
+  Attempt& attempt = *request.attempt();
+  if (const absl::Status hopeless = attempt.Hopeless(); !hopeless.ok()) {
+    if (absl::IsInternal(hopeless)) LogError("%s", std::string(hopeless.message()));
+    return End(request, hopeless, now);
+  }
+  const AttemptFailure failure = attempt.Broken();
+  if (attempt.preempted()) {
+    ++request.preemptions;  // Request::kMaxPreemptions bounds how often this happens to a request
+    dispatch_.Redo(request, now);
+    requests_.Update(request);
+  } else if (!failure.message.empty()) {
+    if (attempt.fault().MayHearMore(now) && dispatch_.MayMend(request, now))
+      requests_.Update(request);
+    else
+      Retry(request, failure, now);
   }
 }
 
 // --- ends -------------------------------------------------------------------------------------
 
-void Router::State::End(Journey& journey, EndReason reason, const absl::Status& status,
-                        absl::Time now) {
-  const RequestId id = journey.id();
-  effects.push_back(EmitEnd{
-      .request_id = id, .reason = reason, .status = status, .timeline = journey.MakeTimeline(now)});
-  if (journey.dispatched()) {
-    for (const Incarnation worker : journey.OpenWorkers()) SendCancel(worker, id, journey.epoch());
-    cluster.Release(id, journey.plan());
-  } else {
-    waiting.erase(journey.sequence());
-  }
-  journey.End(now);
-  ending.insert(id);
-  SetAlarm(journey);
-  if (journey.OpenWorkers().empty()) Forget(journey);
+void Router::Retry(Request& request, const AttemptFailure& failure, absl::Time now) {
+  const absl::Status status = dispatch_.Retry(request, failure, now);
+  if (!status.ok()) return End(request, status, now);
+  requests_.Update(request);
+}
+
+void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now) {
+  effects_.push_back(EmitEnd{.request_id = request.id(),
+                             .reason = how.value_or(EndReason::kFailed),
+                             .status = how.status(),
+                             .timeline = request.MakeTimeline(now)});
+  if (request.dispatched()) dispatch_.Cancel(request);
+  request.End(now);
+  if (request.has_open_parts())
+    requests_.Update(request);
+  else
+    requests_.Forget(request);
   DrainWorkersIfIdle();
 }
 
-void Router::State::Forget(Journey& journey) {
-  journey.Close();
-  SetAlarm(journey);  // none any more
-  ending.erase(journey.id());
-  journeys.erase(journey.id());
-}
-
-void Router::State::DrainWorkersIfIdle() {
-  if (!draining || n_living() > 0) return;
-  for (const Incarnation worker : cluster.Workers()) Send(worker, DrainWorker{});
+void Router::DrainWorkersIfIdle() {
+  if (!draining_ || requests_.n_living() > 0) return;
+  for (const auto& [worker, member] : cluster_.members.all())
+    effects_.push_back(SendToWorker{.worker = worker, .message = DrainWorker{}});
 }
 
 // --- time -------------------------------------------------------------------------------------
 
-void Router::State::OnTime(absl::Time now) {
-  if (now >= next_pulse) LoseSilentWorkers(now);
-  while (!alarms.empty() && alarms.begin()->first <= now) {
-    Journey& journey = *Find(alarms.begin()->second);
-    if (journey.Alarm() > now)
-      SetAlarm(journey);
-    else
-      OnAlarm(journey, now);
-  }
+void Router::OnTime(absl::Time now) {
+  if (now >= next_pulse_) LoseSilentWorkers(now);
+  while (Request* const request = requests_.TakeDue(now)) OnAlarm(*request, now);
 }
 
-void Router::State::LoseSilentWorkers(absl::Time now) {
-  const absl::Duration silence = options.worker_silence;
-  if (now - next_pulse > silence / 2) cluster.ForgiveSilence(now);
-  const std::vector<Incarnation> silent = cluster.NotHeardSince(now - silence);
-  for (const Incarnation worker : silent) cluster.OnDraining(worker);  // no refuge for each other
+absl::Time Router::NextDeadline() const { return std::min(requests_.NextAlarm(), next_pulse_); }
+
+void Router::LoseSilentWorkers(absl::Time now) {
+  const absl::Duration silence = options_.worker_silence;
+  if (now - next_pulse_ > silence / 2) cluster_.members.ForgiveSilence(now);
+  const std::vector<Incarnation> silent = cluster_.members.NotHeardSince(now - silence);
+  // No refuge for each other.
+  for (const Incarnation worker : silent) cluster_.members.OnDraining(worker);
   for (const Incarnation worker : silent) {
-    effects.push_back(
+    effects_.push_back(
         CloseWorker{.worker = worker,
                     .reason = absl::UnavailableError(absl::StrFormat(
                         "the worker was silent for more than %s", absl::FormatDuration(silence)))});
-    LoseWorker(worker, now);
+    OnWorkerLost(worker, now);
   }
-  next_pulse = cluster.empty() ? absl::InfiniteFuture() : now + silence / kPulses;
+  next_pulse_ = cluster_.members.all().empty() ? absl::InfiniteFuture() : now + silence / kPulses;
 }
 
-void Router::State::OnAlarm(Journey& journey, absl::Time now) {
-  if (!journey.lives()) {
-    effects.push_back(
-        EmitReleased{.request_id = journey.id(), .after = now - journey.ended(), .overdue = true});
-    Forget(journey);
-  } else if (journey.IsLate(now)) {
-    End(journey, EndReason::kFailed, absl::DeadlineExceededError("the request's time is over"),
-        now);
-  } else if (!journey.dispatched()) {
-    End(journey, EndReason::kFailed,
-        absl::UnavailableError("its workers were lost and none came back"), now);
-  } else if (const Journey::Failure failure = journey.Broken(); !failure.message.empty()) {
-    Retry(journey, failure, now);
-  } else if (journey.TakeLook(now)) {
-    LookAtRelay(journey, now);
+void Router::OnAlarm(Request& request, absl::Time now) {
+  if (!request.lives()) {
+    effects_.push_back(
+        EmitReleased{.request_id = request.id(), .after = now - request.ended(), .overdue = true});
+    requests_.Forget(request);
+  } else if (request.IsLate(now)) {
+    End(request, absl::DeadlineExceededError("the request's time is over"), now);
+  } else if (!request.dispatched()) {
+    End(request, absl::UnavailableError("its workers were lost and none came back"), now);
+  } else if (const AttemptFailure failure = request.attempt()->Broken(); !failure.message.empty()) {
+    Retry(request, failure, now);
+  } else if (request.attempt()->TakeLook(now)) {
+    const std::optional<AttemptFailure> slow = dispatch_.SlowLink(request, now);
+    slow ? Retry(request, *slow, now) : requests_.Update(request);
   } else {
-    for (const Incarnation worker : journey.OpenWorkers()) Blame(journey, worker);
-    Retry(journey,
+    for (const Incarnation worker : request.attempt()->OpenWorkers())
+      request.failures.Blame(worker);
+    Retry(request,
           {.cause = FailoverCause::kStuck,
            .message = absl::StrFormat("its workers gave no sign of it for more than %s",
-                                      absl::FormatDuration(options.attempt_silence))},
+                                      absl::FormatDuration(options_.attempt_silence))},
           now);
   }
-}
-
-// --- Router -----------------------------------------------------------------------------------
-
-Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
-    : state_(std::make_unique<State>(options, key, random)) {}
-Router::~Router() = default;
-
-absl::StatusOr<RequestId> Router::Submit(GenerateRequest request, absl::Time now) {
-  return state_->Submit(std::move(request), now);
-}
-
-void Router::Cancel(RequestId id, absl::Time now) {
-  if (Journey* const journey = state_->Find(id); journey != nullptr && journey->lives())
-    state_->End(*journey, EndReason::kCancelled, absl::OkStatus(), now);
-}
-
-void Router::Drain() {
-  if (std::exchange(state_->draining, true)) return;
-  state_->DrainWorkersIfIdle();
-}
-
-absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, absl::Time now) {
-  return state_->OnReport(worker, report, now);
-}
-
-void Router::OnWorkerLost(Incarnation worker, absl::Time now) { state_->LoseWorker(worker, now); }
-
-void Router::OnTime(absl::Time now) { state_->OnTime(now); }
-
-absl::Time Router::NextDeadline() const {
-  const absl::Time alarm =
-      state_->alarms.empty() ? absl::InfiniteFuture() : state_->alarms.begin()->first;
-  return std::min(alarm, state_->next_pulse);
-}
-
-std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(state_->effects, {}); }
-
-ClusterView Router::View() const {
-  const auto& by_push = state_->relays_by_push;
-  ClusterView view{.waiting = static_cast<int>(state_->waiting.size()),
-                   .draining = state_->draining,
-                   .ending = static_cast<int>(state_->ending.size()),
-                   .failovers = state_->failovers,
-                   .relays = std::accumulate(by_push.begin(), by_push.end(), uint64_t{0}),
-                   .relays_in_rounds = state_->relays_in_rounds,
-                   .relays_by_push = by_push,
-                   .ranks_replaced = state_->ranks_replaced,
-                   .sinks_replaced = state_->sinks_replaced,
-                   .replaced_in_rounds = state_->replaced_in_rounds,
-                   .recomputed_tokens = state_->recomputed_tokens};
-  view.running = static_cast<int>(state_->n_living()) - view.waiting;
-  state_->cluster.FillView(&view);
-  return view;
 }
 
 }  // namespace baton

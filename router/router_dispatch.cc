@@ -1,14 +1,10 @@
-// Dispatch: chooses the workers of an attempt, sends them their parts, and decides about a request
-// whose attempt broke.
+#include "router/router_dispatch.h"
+
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/log.h"
-#include "router/router_state.h"
 
 namespace baton {
 namespace {
@@ -16,198 +12,220 @@ namespace {
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
 constexpr int kMaxMoves = 4;
 
-// A handoff broke: first the receiver is taken to be at fault, the next time the sender too. Of a
-// relay that has not brought a token it may have been any handoff: the heads' parts are those that
-// the next attempt can do without.
-void BlameHandoff(Journey& journey) {
-  const Plan& plan = journey.plan();
-  const std::vector<Incarnation> heads = plan.HeadWorkers();
-  if (!heads.empty() && !journey.attempt_spoke()) {
-    for (const Incarnation head : heads) Blame(journey, head);
-    return;
+// A relay goes on with another worker before a token has come, and once per request: who loses
+// workers again and again is better off alone.
+bool IsMendable(const Request& request) {
+  return request.attempt()->plan().is_relay() && !request.mended && !request.attempt()->spoke();
+}
+
+// The command for a prefill part that hands its KV over with `ticket`, to `sink`.
+PrefillRequest PrefillPart(const Request& request, const Ticket& ticket, const TransferPeer& sink,
+                           const Inflow& inflow) {
+  const GenerateRequest& wanted = request.wanted();
+  const std::vector<int32_t>& produced = request.produced();
+  PrefillRequest out{
+      .request_id = request.id(),
+      .epoch = request.epoch(),
+      .ticket = ticket,
+      .sink = sink,
+      .tokens = wanted.prompt,
+      .n_generated = static_cast<int32_t>(produced.size()),
+      .sampling = wanted.sampling,
+      .stop_tokens = wanted.stop_tokens,
+      .want_digests = wanted.want_digests,
+      .prompt_logprobs = wanted.prompt_logprobs,
+      .cache_salt = wanted.cache_salt,
+      .max_total_tokens = static_cast<int32_t>(wanted.prompt.size()) + wanted.max_tokens,
+      .inflow = inflow};
+  out.tokens.insert(out.tokens.end(), produced.begin(), produced.end());
+  return out;
+}
+
+// The command for the head that computes `slice` as its last one. A head draws no token.
+PrefillRequest HeadPart(const Request& request, const RelayRound& slice) {
+  PrefillRequest out = PrefillPart(request, slice.ticket, slice.sink, slice.inflow);
+  out.tokens.resize(static_cast<size_t>(slice.tokens));
+  out.n_generated = 0;
+  out.sampling = {};
+  out.stop_tokens.clear();
+  out.push = slice.push;
+  out.is_head = true;
+  return out;
+}
+
+DecodeRequest DecodePart(const Request& request, const TicketId& ticket_id) {
+  const GenerateRequest& wanted = request.wanted();
+  const std::vector<int32_t>& produced = request.produced();
+  DecodeRequest out{.request_id = request.id(),
+                    .epoch = request.epoch(),
+                    .ticket_id = ticket_id,
+                    .n_prompt = request.attempt()->spec().n_prompt,
+                    .max_tokens = request.attempt()->spec().max_tokens,
+                    .n_generated = static_cast<int32_t>(produced.size()),
+                    .sampling = wanted.sampling,
+                    .stop_tokens = wanted.stop_tokens,
+                    .want_digests = wanted.want_digests};
+  if (NeedsHistory(out.sampling, out.n_generated)) {
+    out.history = wanted.prompt;
+    out.history.insert(out.history.end(), produced.begin(), produced.end());
   }
-  Blame(journey, plan.decode);
-  std::vector<Incarnation>& in_vain = journey.failed_senders;
-  if (std::find(in_vain.begin(), in_vain.end(), plan.prefill) != in_vain.end())
-    Blame(journey, plan.prefill);
-  else
-    in_vain.push_back(plan.prefill);
+  return out;
 }
 
 }  // namespace
 
-void Blame(Journey& journey, Incarnation worker) {
-  if (std::find(journey.avoid.begin(), journey.avoid.end(), worker) == journey.avoid.end())
-    journey.avoid.push_back(worker);
+void RouterDispatch::Try(Request& request, absl::Time now) {
+  request.cached.clear();
+  if (!request.is_scored() && !cluster_.prefixes.empty())  // else no KV is reused
+    request.cached = cluster_.prefixes.Find(request.Pages(cluster_.members.page_tokens()));
+  const std::optional<Plan> plan =
+      cluster_.predictor.Choose(request.NextSpec(), request.failures.avoid(), now);
+  if (plan) DispatchTo(request, *plan, now);  // else the request waits for a worker or its alarm
 }
 
-void Router::State::TryDispatch(Journey& journey, absl::Time now) {
-  if (journey.is_scored())
-    journey.cached.clear();  // no KV is reused
-  else if (cluster.reuses_kv())
-    journey.cached = cluster.Cached(journey.Pages(cluster.page_tokens()));
-  const std::optional<Plan> plan = cluster.Choose(journey.Shape(), journey.avoid, now);
-  if (plan) DispatchTo(journey, *plan, now);  // else the request waits for a worker or its alarm
+void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time now) {
+  Attempt::Order order{.plan = plan, .spec = request.NextSpec()};
+  cluster_.ledger.Reserve(request.id(), plan, order.spec, cluster_.members.page_tokens(), now);
+  for (const Incarnation worker : plan.Workers())
+    order.names[worker] = cluster_.members.At(worker).about.name;
+  for (const HopProgress& hop : HopsOf(order)) order.crossed_before.push_back(hop.crossed);
+  request.Dispatch(std::move(order), now);
+  SendAttempt(request);
 }
 
-void Router::State::DispatchTo(Journey& journey, const Plan& plan, absl::Time now) {
-  waiting.erase(journey.sequence());
-  cluster.Reserve(journey.id(), plan, journey.Shape(), now);
-  const auto name = [this](Incarnation worker) {
-    return worker == 0 ? std::string() : cluster.Find(worker)->name;
-  };
-  PlanNames names{.prefill = name(plan.prefill), .decode = name(plan.decode), .heads = {}};
-  for (const Incarnation head : plan.HeadWorkers()) names.heads.push_back(name(head));
-  journey.Dispatch(plan, names, now);
-  journey.crossed_before.clear();
-  for (const HopProgress& hop : HopsOf(journey)) journey.crossed_before.push_back(hop.crossed);
-  SetAlarm(journey);
-  SendAttempt(journey);
-}
-
-Ticket Router::State::MintTicket(const Journey& journey, Incarnation sink, Ticket ticket) {
-  ticket.id = {.high = random(), .low = random()};
-  ticket.epoch = journey.epoch();
-  ticket.request_id = journey.id();
+Ticket RouterDispatch::MintTicket(const Request& request, Incarnation sink, Ticket ticket) {
+  ticket.id = {.high = random_(), .low = random_()};
+  ticket.epoch = request.epoch();
+  ticket.request_id = request.id();
   ticket.sink = sink;
-  SignTicket(key, ticket);
+  SignTicket(key_, ticket);
   return ticket;
 }
 
 // Sends to receivers before senders, so that a receiver knows its part before OPEN comes. If the
 // wires reorder the messages, or the ranks form a ring, the decode worker needs no more than the
 // ticket, and a rank answers OPEN with NO_ROOM until its own message is there.
-void Router::State::SendAttempt(const Journey& journey) {
-  const Plan& plan = journey.plan();
-  const AttemptSpec shape = journey.Shape();
-  const WorkerAnnounce& prefill = *cluster.Find(plan.prefill);
+void RouterDispatch::SendAttempt(const Request& request) {
+  const Plan& plan = request.attempt()->plan();
+  const AttemptSpec& spec = request.attempt()->spec();
+  const WorkerAnnounce& prefill = *cluster_.members.Find(plan.prefill);
   TransferPeer sink;
   Ticket handoff;
   if (plan.decode != 0) {
-    sink = cluster.Find(plan.decode)->transfer;
-    handoff.kv_pages = PromptPages(shape, prefill.page_tokens);
-    handoff.promise_pages = PromisePages(shape, prefill.page_tokens);
+    sink = cluster_.members.Find(plan.decode)->transfer;
+    handoff.kv_pages = PromptPages(spec, prefill.page_tokens);
+    handoff.promise_pages = PromisePages(spec, prefill.page_tokens);
   }
   if (plan.push == RelayPush::kAll)
-    handoff.first_page = plan.TokensOfHeads(plan.heads.size()) / prefill.page_tokens;
-  const Ticket ticket = MintTicket(journey, plan.decode, handoff);
-  if (plan.decode != 0) Send(plan.decode, journey.MakeDecodeRequest(ticket.id));
+    handoff.first_page = *(plan.SliceEnds(spec).end() - 2) / prefill.page_tokens;
+  const Ticket ticket = MintTicket(request, plan.decode, handoff);
+  if (plan.decode != 0) Send(plan.decode, DecodePart(request, ticket.id));
   if (!plan.HeadWorkers().empty()) {
-    relays_in_rounds += plan.n_rounds() > 1;
-    ++relays_by_push[static_cast<size_t>(plan.push)];
+    totals_.relays_in_rounds += plan.n_rounds() > 1;
+    ++totals_.relays;
+    ++totals_.relays_by_push[static_cast<size_t>(plan.push)];
   }
-  const std::vector<RelayRound> slices = MintSlices(journey, ticket);
+  const std::vector<RelayRound> slices = MintSlices(request, ticket);
   const size_t n_ranks = plan.n_ranks();
   // From the tail to the first head: each is the receiver of the one before it.
   for (size_t rank = n_ranks; rank-- > 0;) {
     if (rank + 1 < n_ranks && plan.StaysThere(rank)) continue;  // it has been sent
     const size_t last = slices.size() - n_ranks + rank;
-    PrefillRequest request = rank + 1 == n_ranks
-                                 ? journey.MakePrefillRequest(ticket, sink, slices[last].inflow)
-                                 : journey.MakeHeadRequest(slices[last]);
+    PrefillRequest part = rank + 1 == n_ranks
+                              ? PrefillPart(request, ticket, sink, slices[last].inflow)
+                              : HeadPart(request, slices[last]);
     for (size_t slice = 0; slice < last; ++slice)
-      if (plan.WorkerOf(slice) == plan.WorkerOf(last)) request.earlier.push_back(slices[slice]);
-    if (request.is_head) request.pages_at_once = plan.TakesPagesAtOnce(rank);
-    Send(plan.WorkerOf(rank), std::move(request));
+      if (plan.WorkerOf(slice) == plan.WorkerOf(last)) part.earlier.push_back(slices[slice]);
+    if (part.is_head) part.pages_at_once = plan.TakesPagesAtOnce(rank);
+    Send(plan.WorkerOf(rank), std::move(part));
   }
 }
 
 // Makes the slices of the plan: each with the inflow before it and, all but the last one, with the
 // receiver of its KV. main: the ticket of the handoff to the decode worker.
-std::vector<RelayRound> Router::State::MintSlices(const Journey& journey, const Ticket& main) {
-  const Plan& plan = journey.plan();
-  const AttemptSpec shape = journey.Shape();
-  const std::vector<int32_t> ends = plan.SliceEnds(shape), hops = plan.HopTokens(shape);
-  const int32_t page_tokens = cluster.Find(plan.prefill)->page_tokens;
+std::vector<RelayRound> RouterDispatch::MintSlices(const Request& request, const Ticket& main) {
+  const Plan& plan = request.attempt()->plan();
+  const AttemptSpec& spec = request.attempt()->spec();
+  const std::vector<int32_t> ends = plan.SliceEnds(spec), hops = plan.HopTokens(spec);
+  const int32_t page_tokens = cluster_.members.Find(plan.prefill)->page_tokens;
   std::vector<RelayRound> slices(ends.size());
   for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
     RelayRound& round = slices[slice];
     const Incarnation next = plan.WorkerOf(slice + 1);
     round.tokens = ends[slice];
     if (plan.push == RelayPush::kAll)
-      round.push = PushOf(journey, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
+      round.push = PushOf(request, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
     if (plan.StaysThere(slice)) continue;
-    round.ticket = MintTicket(journey, next, {.kv_pages = hops[slice] / page_tokens});
-    round.sink = cluster.Find(next)->transfer;
+    round.ticket = MintTicket(request, next, {.kv_pages = hops[slice] / page_tokens});
+    round.sink = cluster_.members.Find(next)->transfer;
     slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
   }
   return slices;
 }
 
 // A slice, tokens [begin, end), as a part of the main handoff.
-Push Router::State::PushOf(const Journey& journey, const Ticket& main, int32_t begin, int32_t end) {
-  const WorkerAnnounce& decode = *cluster.Find(journey.plan().decode);
-  return {.ticket = MintTicket(journey, decode.incarnation,
+Push RouterDispatch::PushOf(const Request& request, const Ticket& main, int32_t begin,
+                            int32_t end) {
+  const WorkerAnnounce& decode = *cluster_.members.Find(request.attempt()->plan().decode);
+  return {.ticket = MintTicket(request, decode.incarnation,
                                {.kv_pages = (end - begin) / decode.page_tokens,
                                 .part_of = main.id,
                                 .first_page = begin / decode.page_tokens}),
           .sink = decode.transfer};
 }
 
-// Takes the request away from its workers; it waits from now on.
-void Router::State::Recall(Journey& journey, absl::Time now, const std::optional<Plan>& next) {
+void RouterDispatch::TakeBack(const Request& request, const std::optional<Plan>& next) {
   const auto goes_on = [&](Incarnation worker) {
     return next && (next->prefill == worker || next->IsHead(worker));
   };
-  for (const Incarnation worker : journey.OpenWorkers()) {
+  for (const Incarnation worker : request.attempt()->OpenWorkers()) {
     if (goes_on(worker)) continue;  // the next attempt ends this one there
-    SendCancel(worker, journey.id(), journey.epoch());
+    if (cluster_.members.Find(worker) == nullptr) continue;
+    Send(worker, CancelRequest{.request_id = request.id(), .epoch = request.epoch()});
   }
-  cluster.Release(journey.id(), journey.plan());
-  journey.Recall(now);
-  waiting[journey.sequence()] = journey.id();
-  SetAlarm(journey);
+  cluster_.ledger.Release(request.id(), request.attempt()->plan());
 }
 
-// OK while it may be tried again.
-absl::Status Router::State::WhyExhausted(Journey& journey, const Journey::Failure& failure) const {
-  switch (failure.cause) {
-    case FailoverCause::kDraining:  // such workers are not asked again
-    case FailoverCause::kSlowLink:  // once: no relay follows
-      return absl::OkStatus();
-    case FailoverCause::kWorkerLost:
-    case FailoverCause::kHandoffFailed:
-      if (++journey.lost_attempts < options.max_lost_attempts) return absl::OkStatus();
-      return absl::AbortedError(absl::StrFormat(
-          "gave up: %d times in a row a worker was lost while it had this request, which may be "
-          "the cause; the last time: %s",
-          journey.lost_attempts, failure.message));
-    case FailoverCause::kPartFailed:
-    case FailoverCause::kStuck:
-      break;
-  }
-  if (++journey.failures < options.max_attempts) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrFormat("gave up after %d attempts; the last one: %s",
-                                                journey.failures, failure.message));
-}
-
-void Router::State::Retry(Journey& journey, const Journey::Failure& failure, absl::Time now) {
-  ++failovers[static_cast<size_t>(failure.cause)];
-  if (journey.attempt_got_on()) journey.failures = journey.lost_attempts = 0;
-  const absl::Status exhausted = WhyExhausted(journey, failure);
-  const std::optional<Plan> mended = exhausted.ok() ? Mend(journey, now) : std::optional<Plan>();
+absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failure,
+                                   absl::Time now) {
+  ++totals_.failovers[static_cast<size_t>(failure.cause)];
+  const Attempt& attempt = *request.attempt();
+  const absl::Status exhausted = request.failures.Count(failure, attempt.got_on());
+  const std::optional<Plan> mended = exhausted.ok() ? Mend(request, now) : std::optional<Plan>();
   if (mended)
-    Blame(journey, journey.Culprit());
+    request.failures.Blame(attempt.fault().Culprit());
   else if (failure.cause == FailoverCause::kHandoffFailed)
-    BlameHandoff(journey);
-  if (journey.plan().is_relay()) journey.may_relay = false;
-  journey.recompute_reason = static_cast<int>(failure.cause);
-  const bool same_sink = mended && mended->decode == journey.plan().decode;
-  if (mended) LogMend(journey, *mended, failure);
-  Recall(journey, now, mended);
-  if (!exhausted.ok()) return End(journey, EndReason::kFailed, exhausted, now);
-  if (!mended) return TryDispatch(journey, now);
-  journey.mended = true;
-  ++(same_sink ? ranks_replaced : sinks_replaced);
-  replaced_in_rounds += mended->n_rounds() > 1;
-  DispatchTo(journey, *mended, now);
+    request.failures.BlameHandoff(attempt.plan(), attempt.spoke());
+  if (attempt.plan().is_relay()) request.may_relay = false;
+  request.recompute_reason = static_cast<int>(failure.cause);
+  if (mended) {
+    LogMend(request, *mended, failure);
+    request.mended = true;
+    ++(mended->decode == attempt.plan().decode ? totals_.ranks_replaced : totals_.sinks_replaced);
+    totals_.replaced_in_rounds += mended->n_rounds() > 1;
+  }
+  TakeBack(request, mended);
+  request.Recall(now);
+  if (mended)
+    DispatchTo(request, *mended, now);
+  else if (exhausted.ok())
+    Try(request, now);
+  return exhausted;
 }
 
-void Router::State::LogMend(const Journey& journey, const Plan& mended,
-                            const Journey::Failure& failure) const {
-  const Plan& plan = journey.plan();
-  const Incarnation culprit = journey.Culprit();
-  const std::vector<int32_t> ends = plan.SliceEnds(journey.Shape());
+void RouterDispatch::Redo(Request& request, absl::Time now) {
+  request.recompute_reason = kFailoverCauses;
+  Cancel(request);
+  request.Recall(now);
+  Try(request, now);
+}
+
+void RouterDispatch::LogMend(const Request& request, const Plan& mended,
+                             const AttemptFailure& failure) const {
+  const Attempt& attempt = *request.attempt();
+  const Plan& plan = attempt.plan();
+  const Incarnation culprit = attempt.fault().Culprit();
+  const std::vector<int32_t> ends = plan.SliceEnds(attempt.spec());
   std::string slices;
   Incarnation stand_in = mended.decode;
   for (size_t slice = 0; slice < ends.size(); ++slice) {
@@ -217,36 +235,45 @@ void Router::State::LogMend(const Journey& journey, const Plan& mended,
                     ends[slice]);
   }
   LogInfo("request %s goes on as a relay after %s  worker %s in place of %s  computes again %s",
-          journey.name(), failure.message, cluster.Find(stand_in)->name, journey.NameOf(culprit),
-          slices.empty() ? "nothing" : "tokens " + slices);
+          request.wanted().name, failure.message, cluster_.members.Find(stand_in)->name,
+          attempt.NameOf(culprit), slices.empty() ? "nothing" : "tokens " + slices);
 }
 
-// A relay that has not brought a token lost one rank, or its decode worker: the ranks that are left
-// have kept their slices, and go on with them if another worker takes the lost one's place. Once
-// per request: who loses workers again and again is better off alone. What is kept makes nobody
-// wait, and whoever stands out of the order of pages does not wait either (docs/RELAY.md).
-// Where no other worker is there, one of the ranks that are left is it.
-std::optional<Plan> Router::State::Mend(const Journey& journey, absl::Time now) {
-  const Plan& plan = journey.plan();
-  const Incarnation culprit = journey.Culprit();
-  if (!plan.is_relay() || journey.mended || journey.attempt_spoke() || culprit == 0)
-    return std::nullopt;
-  for (const Incarnation worker : plan.Workers())
-    if (worker != culprit && cluster.Find(worker) == nullptr) return std::nullopt;
-  return cluster.Replace(plan, culprit, journey.Shape(), journey.avoid, now);
+// The ranks that are left have kept their slices, and go on with them if another worker takes the
+// lost one's place. What is kept makes nobody wait, and whoever stands out of the order of pages
+// does not wait either (docs/RELAY.md). Where no other worker is there, one of the ranks that are
+// left is it.
+std::optional<Plan> RouterDispatch::Mend(const Request& request, absl::Time now) const {
+  const Attempt& attempt = *request.attempt();
+  const Incarnation culprit = attempt.fault().Culprit();
+  if (!IsMendable(request) || culprit == 0) return std::nullopt;
+  for (const Incarnation worker : attempt.plan().Workers())
+    if (worker != culprit && cluster_.members.Find(worker) == nullptr) return std::nullopt;
+  return cluster_.predictor.Replace(attempt.plan(), culprit, attempt.spec(),
+                                    request.failures.avoid(), now);
+}
+
+bool RouterDispatch::MayMend(const Request& request, absl::Time now) const {
+  if (!IsMendable(request)) return false;
+  const Attempt& attempt = *request.attempt();
+  const std::vector<Incarnation>& avoid = request.failures.avoid();
+  for (const Incarnation worker : attempt.plan().Workers())
+    if (cluster_.predictor.Replace(attempt.plan(), worker, attempt.spec(), avoid, now)) return true;
+  return false;
 }
 
 // Counts bytes that cross in all relays that share a link, so the rest is never overstated.
-std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
-  const Plan& plan = journey.plan();
-  const std::vector<int32_t> tokens = plan.HopTokens(journey.Shape());
+std::vector<HopProgress> RouterDispatch::HopsOf(const Attempt::Order& order) const {
+  const Plan& plan = order.plan;
+  const std::vector<int32_t> tokens = plan.HopTokens(order.spec);
   std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
   for (size_t i = 0; i < links.size(); ++i) {
     const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster.Find(plan.WorkerOf(i));
-    if (sender == nullptr || cluster.Find(next) == nullptr) continue;  // lost, its part had ended
-    const LinkRate link = cluster.LinkOf(sender->incarnation, next);
-    const int64_t before = i < journey.crossed_before.size() ? journey.crossed_before[i] : 0;
+    const WorkerAnnounce* const sender = cluster_.members.Find(plan.WorkerOf(i));
+    // Lost, and its part had ended.
+    if (sender == nullptr || cluster_.members.Find(next) == nullptr) continue;
+    const LinkRate link = cluster_.members.LinkOf(sender->incarnation, next);
+    const int64_t before = i < order.crossed_before.size() ? order.crossed_before[i] : 0;
     links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
     links[i].bytes_per_second = link.bytes_per_second;
     for (size_t hop = i; hop < tokens.size(); hop += plan.n_ranks())
@@ -255,67 +282,50 @@ std::vector<HopProgress> Router::State::HopsOf(const Journey& journey) const {
   return links;
 }
 
-// It is late. Where a link has become so slow that one worker alone would be sooner, from what the
-// first rank has, that is what follows; once, for no relay comes after it.
-void Router::State::LookAtRelay(Journey& journey, absl::Time now) {
-  const Plan& plan = journey.plan();
-  AttemptSpec shape = journey.Shape();
-  shape.may_relay = false;
-  shape.kept_at = plan.heads.front().worker;
-  shape.kept_tokens = plan.SliceEnds(shape).front();
-  const std::optional<Plan> alone = cluster.Choose(shape, journey.avoid, now);
-  const std::vector<HopProgress> hops = HopsOf(journey);
+std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::Time now) const {
+  Attempt& attempt = *request.attempt();
+  const Plan& plan = attempt.plan();
+  AttemptSpec spec = attempt.spec();
+  spec.may_relay = false;
+  spec.kept = {.worker = plan.heads.front().worker, .tokens = plan.SliceEnds(spec).front()};
+  const std::optional<Plan> alone = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
+  const std::vector<HopProgress> hops = HopsOf(attempt.order());
   // Other causes of lateness, a busy machine for example, would make one worker late too.
   const absl::Duration alone_takes =
-      alone ? journey.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
+      alone ? attempt.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
             : absl::InfiniteDuration();
   const std::optional<size_t> slow = HopToLeave(hops, alone_takes);
-  if (!slow) return SetAlarm(journey);
+  if (!slow) return std::nullopt;
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
       "worker alone is predicted to take %s",
-      cluster.Find(plan.WorkerOf(*slow))->name, cluster.Find(plan.WorkerOf(*slow + 1))->name,
+      attempt.NameOf(plan.WorkerOf(*slow)), attempt.NameOf(plan.WorkerOf(*slow + 1)),
       hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
       absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
-  LogWarn("request %s is dispatched anew: %s", journey.name(), message);
-  journey.RecordFirstSlice();
-  Retry(journey, {.cause = FailoverCause::kSlowLink, .message = message}, now);
+  LogWarn("request %s is dispatched anew: %s", request.wanted().name, message);
+  attempt.set_kept(spec.kept);
+  return AttemptFailure{.cause = FailoverCause::kSlowLink, .message = message};
 }
 
-// Whoever is at fault.
-bool Router::State::MayMend(const Journey& journey, absl::Time now) {
-  const Plan& plan = journey.plan();
-  if (!plan.is_relay() || journey.mended || journey.attempt_spoke()) return false;
-  const std::vector<Incarnation> workers = plan.Workers();
-  return std::any_of(workers.begin(), workers.end(), [&](Incarnation worker) {
-    return cluster.Replace(plan, worker, journey.Shape(), journey.avoid, now).has_value();
-  });
-}
-
-// The decode worker is full. Prefill has not begun (it waits for the promise, and a relay's head
-// for the pages of its tail), so another worker with room loses nothing but the place in the queue;
-// predictions decide whether that is sooner.
-void Router::State::Reassign(Journey& journey, absl::Duration expected_wait, absl::Time now) {
-  if (journey.attempt_spoke() || journey.a_head_ended() || journey.moves >= kMaxMoves) return;
-  const Plan plan = journey.plan();
-  const AttemptSpec shape = journey.Shape();
-  cluster.Release(journey.id(), plan);
-  const std::optional<Plan> other = cluster.Choose(shape, journey.avoid, now);
-  cluster.Reserve(journey.id(), plan, shape, now);
+// Prefill has not begun (it waits for the promise, and a relay's head for the pages of its tail),
+// so another worker with room loses nothing but the place in the queue; predictions decide whether
+// that is sooner.
+bool RouterDispatch::Reassign(Request& request, absl::Duration expected_wait, absl::Time now) {
+  const Attempt& attempt = *request.attempt();
+  if (attempt.spoke() || attempt.a_head_ended() || request.moves >= kMaxMoves) return false;
+  const Plan& plan = attempt.plan();
+  const AttemptSpec& spec = attempt.spec();
+  cluster_.ledger.Release(request.id(), plan);
+  const std::optional<Plan> other = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
+  cluster_.ledger.Reserve(request.id(), plan, spec, cluster_.members.page_tokens(), now);
   const double stay_ms =
-      absl::ToDoubleMilliseconds(expected_wait) + cluster.OwnPrefillMs(plan, shape);
-  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return;
-  ++journey.moves;
-  journey.recompute_reason = kFailoverCauses;
-  Recall(journey, now);
-  TryDispatch(journey, now);
-}
-
-void Router::State::DispatchWaiting(absl::Time now) {
-  const absl::btree_map<uint64_t, RequestId> in_order = waiting;
-  for (const auto& [sequence, id] : in_order) TryDispatch(*Find(id), now);
+      absl::ToDoubleMilliseconds(expected_wait) + cluster_.predictor.OwnPrefillMs(plan, spec);
+  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return false;
+  ++request.moves;
+  Redo(request, now);
+  return true;
 }
 
 }  // namespace baton

@@ -8,6 +8,10 @@
 
 namespace baton {
 
+// Defaults of RelayRules::min_tokens (tokens) and max_ranks (workers): the server's settings begin
+// with them, and replays of traces compare them with no relays.
+inline constexpr int kShippedRelayMinTokens = 256, kShippedRelayMaxRanks = 8;
+
 struct RouterOptions {
   int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
   // Attempts in a row that may fail at a worker before the request fails. An attempt that brought 8

@@ -7,12 +7,6 @@
 
 namespace baton {
 
-void ScoredPrompt::Begin(size_t n_tokens, int32_t top) {
-  n_tokens_ = n_tokens;
-  max_top_ = static_cast<size_t>(std::max(top, 0));
-  tokens_.clear();
-}
-
 absl::Status ScoredPrompt::Add(const PromptLogprobs& told) {
   const bool is_next = told.position == static_cast<int32_t>(tokens_.size()) + 1 &&
                        told.tokens.size() <= n_tokens_ - tokens_.size();

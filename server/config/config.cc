@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "router/relay_defaults.h"
+#include "router/router_options.h"
 
 namespace baton {
 namespace {

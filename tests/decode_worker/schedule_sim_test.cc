@@ -51,9 +51,9 @@ TEST_CASE("disaggregated: any schedule gives the sequential tokens") {
       for (uint64_t steps = random() % 30; steps-- > 0;) cluster.Step();
     }
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
+    for (const auto& [id, progress] : cluster.all()) {
       CAPTURE(id);
-      REQUIRE(journey.ended());
+      REQUIRE(progress.ended());
       cluster.CheckExact(id);
     }
     cluster.Shutdown();
@@ -71,9 +71,9 @@ TEST_CASE("colocated: any schedule gives the sequential tokens") {
       for (uint64_t steps = random() % 30; steps-- > 0;) cluster.Step();
     }
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
+    for (const auto& [id, progress] : cluster.all()) {
       CAPTURE(id);
-      REQUIRE(journey.ended());
+      REQUIRE(progress.ended());
       cluster.CheckExact(id);
     }
     cluster.Shutdown();
@@ -90,9 +90,9 @@ TEST_CASE("every worker does both phases, whatever its role") {
     for (int i = 0; i < 8; ++i)
       cluster.Submit(RandomRequest(&random, 60, 24), 2, static_cast<int>(random() % 3));
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
+    for (const auto& [id, progress] : cluster.all()) {
       CAPTURE(id);
-      REQUIRE(journey.ended());
+      REQUIRE(progress.ended());
       cluster.CheckExact(id);
     }
     cluster.Shutdown();
@@ -113,9 +113,9 @@ TEST_CASE("workers that hand over to each other never wait for each other in a c
       cluster.Submit(RandomRequest(&random, 60, 24), static_cast<int>(random() % 3),
                      static_cast<int>(random() % 3));
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
-      CAPTURE(id, journey.prefill, journey.decode);
-      REQUIRE(journey.ended());
+    for (const auto& [id, progress] : cluster.all()) {
+      CAPTURE(id, progress.prefill, progress.decode);
+      REQUIRE(progress.ended());
       cluster.CheckExact(id);
     }
     cluster.Shutdown();
@@ -137,11 +137,11 @@ TEST_CASE("a cancel at any moment frees everything and harms no other request") 
     for (int i = 0; i < 4; ++i) cluster.Submit(requests[i], colocated ? 2 : i % 2, 2);
     bool dry = false;
     for (int i = 0; i < moment && !dry; ++i) dry = !cluster.Step();
-    const bool had_ended = cluster.journey(2).ended();
+    const bool had_ended = cluster.progress(2).ended();
     cluster.Cancel(2);
     cluster.Cancel(2);  // idempotent
     cluster.RunDry();
-    REQUIRE(cluster.journey(2).ended());
+    REQUIRE(cluster.progress(2).ended());
     if (had_ended) cluster.CheckExact(2);
     for (const RequestId id : {1, 3, 4}) cluster.CheckExact(id);
     cluster.Shutdown();
@@ -160,10 +160,10 @@ TEST_CASE("a broken handoff ends both parts and returns all pages") {
     for (int i = 0; i < moment; ++i) cluster.Step();
     cluster.BreakHandoffs();
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
+    for (const auto& [id, progress] : cluster.all()) {
       CAPTURE(id);
-      REQUIRE(journey.ended());
-      if (journey.prefill_end.reason != EndReason::kFailed) cluster.CheckExact(id);
+      REQUIRE(progress.ended());
+      if (progress.prefill_end.reason != EndReason::kFailed) cluster.CheckExact(id);
     }
     cluster.Shutdown();
   }
@@ -206,7 +206,7 @@ TEST_CASE("a pool with room for one request at a time serves all, in order of ro
     }
     cluster.RunDry();
     REQUIRE(cluster.no_room_notices() > 0);
-    for (const auto& [id, journey] : cluster.journeys()) cluster.CheckExact(id);
+    for (const auto& [id, progress] : cluster.all()) cluster.CheckExact(id);
     cluster.Shutdown();
   }
 }
@@ -235,12 +235,12 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
       if (seed % 3 == 0) cluster.Step();
     }
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
-      CAPTURE(id, journey.prefill, journey.decode, journey.preemptions);
-      REQUIRE(journey.ended());
+    for (const auto& [id, progress] : cluster.all()) {
+      CAPTURE(id, progress.prefill, progress.decode, progress.preemptions);
+      REQUIRE(progress.ended());
       cluster.CheckExact(id);
-      REQUIRE(journey.preemptions <= 4);
-      max = std::max(max, journey.preemptions);
+      REQUIRE(progress.preemptions <= 4);
+      max = std::max(max, progress.preemptions);
     }
     uint64_t counted = 0;
     for (int w = 0; w < 3; ++w) counted += cluster.core(w).metrics().preemptions;
@@ -270,10 +270,10 @@ TEST_CASE("prompts with common beginnings share their KV and stay exact, however
       if (i % 7 == 0) cluster.Cancel(id);
     }
     cluster.RunDry();
-    for (const auto& [id, journey] : cluster.journeys()) {
+    for (const auto& [id, progress] : cluster.all()) {
       CAPTURE(id);
-      REQUIRE(journey.ended());
-      if (!journey.cancelled) cluster.CheckExact(id);
+      REQUIRE(progress.ended());
+      if (!progress.cancelled) cluster.CheckExact(id);
     }
     for (size_t w = 0; w < workers.size(); ++w)
       reused += cluster.core(static_cast<int>(w)).metrics().reused_tokens;
@@ -311,7 +311,7 @@ TEST_CASE("no request starves among endless short ones") {
     SimCluster cluster(seed, 4, workers);
     std::vector<RequestId> others;
     const auto keep_busy = [&] {
-      std::erase_if(others, [&](RequestId id) { return cluster.journey(id).ended(); });
+      std::erase_if(others, [&](RequestId id) { return cluster.progress(id).ended(); });
       while (others.size() < 10)
         others.push_back(cluster.Submit(RandomRequest(&random, 40, 12), crowd.short_prefill,
                                         crowd.short_decode));
@@ -324,15 +324,15 @@ TEST_CASE("no request starves among endless short ones") {
     request.prompt.assign(static_cast<size_t>(crowd.n_prompt), 7);
     request.max_tokens = crowd.max_tokens;
     const RequestId id = cluster.Submit(request, crowd.prefill, crowd.decode);
-    const size_t before = cluster.journeys().size();
-    while (!cluster.journey(id).ended()) {
+    const size_t before = cluster.all().size();
+    while (!cluster.progress(id).ended()) {
       keep_busy();
       REQUIRE(cluster.Step());
       // Each round adds up to 40 tokens and 13 pages: far more than any bound allows to pass.
-      REQUIRE(cluster.journeys().size() - before < 300);
+      REQUIRE(cluster.all().size() - before < 300);
     }
     cluster.RunDry();
-    for (const auto& [each, journey] : cluster.journeys()) cluster.CheckExact(each);
+    for (const auto& [each, progress] : cluster.all()) cluster.CheckExact(each);
     cluster.Shutdown();
   }
 }
@@ -348,18 +348,18 @@ TEST_CASE("a stream is never stalled by a long prompt beside it") {
   stream.prompt = {1, 2, 3};
   stream.max_tokens = 40;
   const RequestId id = cluster.Submit(stream, 0, 0);
-  while (cluster.journey(id).tokens.empty()) REQUIRE(cluster.Step());
+  while (cluster.progress(id).tokens.empty()) REQUIRE(cluster.Step());
   SimRequest prompt;
   prompt.prompt.assign(400, 5);
   prompt.max_tokens = 2;
   cluster.Submit(prompt, 0, 0);
   const uint64_t before = cluster.core(0).metrics().steps;
-  while (!cluster.journey(id).ended()) REQUIRE(cluster.Step());
+  while (!cluster.progress(id).ended()) REQUIRE(cluster.Step());
   // One token per step: the prompt shared the stream's steps and added none.
   REQUIRE(cluster.core(0).metrics().steps - before <= 40);
   REQUIRE(cluster.core(0).metrics().mixed_steps >= 30);
   cluster.RunDry();
-  for (const auto& [each, journey] : cluster.journeys()) cluster.CheckExact(each);
+  for (const auto& [each, progress] : cluster.all()) cluster.CheckExact(each);
   cluster.Shutdown();
 }
 

@@ -46,77 +46,77 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
 
 RequestId SimCluster::Submit(SimRequest request, int prefill, int decode) {
   const RequestId id = next_id_++;
-  Journey& journey = journeys_[id];
-  journey.request = std::move(request);
-  journey.prefill = prefill;
-  journey.decode = decode;
+  Progress& progress = progress_[id];
+  progress.request = std::move(request);
+  progress.prefill = prefill;
+  progress.decode = decode;
   Dispatch(id);
   return id;
 }
 
 void SimCluster::Dispatch(RequestId id) {
   constexpr int kMaxPreemptions = 3;  // then a promise covers the request to its end
-  Journey& journey = journeys_.at(id);
+  Progress& progress = progress_.at(id);
   const KvLayout& layout = reference_.kv_layout();
-  std::vector<int32_t> tokens = journey.request.prompt;
-  for (const auto& [position, token] : journey.tokens) tokens.push_back(token.token);
-  const int n = journey.n_prompt = static_cast<int>(tokens.size());
-  journey.max_tokens = journey.request.max_tokens - static_cast<int>(journey.tokens.size());
-  journey.prefill_ended = journey.decode_ended = false;
-  Ticket& ticket = journey.ticket;
+  std::vector<int32_t> tokens = progress.request.prompt;
+  for (const auto& [position, token] : progress.tokens) tokens.push_back(token.token);
+  const int n = progress.n_prompt = static_cast<int>(tokens.size());
+  progress.max_tokens = progress.request.max_tokens - static_cast<int>(progress.tokens.size());
+  progress.prefill_ended = progress.decode_ended = false;
+  Ticket& ticket = progress.ticket;
   ++ticket.epoch;
   ticket.id = {.high = ticket.epoch, .low = id};
   ticket.request_id = id;
-  ticket.sink = IncarnationOf(journey.decode);
+  ticket.sink = IncarnationOf(progress.decode);
   ticket.kv_pages = layout.PagesFor(n);
-  ticket.promise_pages = layout.PagesFor(n + journey.max_tokens - 1);
-  if (journey.preemptions < kMaxPreemptions)
+  ticket.promise_pages = layout.PagesFor(n + progress.max_tokens - 1);
+  if (progress.preemptions < kMaxPreemptions)
     ticket.promise_pages = std::min(ticket.promise_pages, ticket.kv_pages + 1);
-  const int n_generated = static_cast<int>(journey.tokens.size());
+  const int n_generated = static_cast<int>(progress.tokens.size());
   PrefillRequest to_prefill{.request_id = id,
                             .epoch = ticket.epoch,
                             .ticket = ticket,
                             .sink = {},
                             .tokens = tokens,
                             .n_generated = n_generated,
-                            .sampling = journey.request.sampling,
-                            .stop_tokens = journey.request.stop_tokens,
+                            .sampling = progress.request.sampling,
+                            .stop_tokens = progress.request.stop_tokens,
                             .want_digests = true};
-  if (journey.max_tokens > 1) to_prefill.sink.incarnation = ticket.sink;
-  workers_[journey.prefill]->messages.push_back(to_prefill);
-  if (journey.max_tokens > 1)
-    workers_[journey.decode]->messages.push_back(DecodeRequest{
+  if (progress.max_tokens > 1) to_prefill.sink.incarnation = ticket.sink;
+  workers_[progress.prefill]->messages.push_back(to_prefill);
+  if (progress.max_tokens > 1)
+    workers_[progress.decode]->messages.push_back(DecodeRequest{
         .request_id = id,
         .epoch = ticket.epoch,
         .ticket_id = ticket.id,
         .n_prompt = n,
-        .max_tokens = journey.max_tokens,
+        .max_tokens = progress.max_tokens,
         .n_generated = n_generated,
         .history =
-            NeedsHistory(journey.request.sampling, n_generated) ? tokens : std::vector<int32_t>(),
-        .sampling = journey.request.sampling,
-        .stop_tokens = journey.request.stop_tokens,
+            NeedsHistory(progress.request.sampling, n_generated) ? tokens : std::vector<int32_t>(),
+        .sampling = progress.request.sampling,
+        .stop_tokens = progress.request.stop_tokens,
         .want_digests = true});
 }
 
 void SimCluster::DispatchPreempted() {
   for (const RequestId id : std::exchange(preempted_, {})) {
-    Journey& journey = journeys_.at(id);
-    if (journey.cancelled) continue;
+    Progress& progress = progress_.at(id);
+    if (progress.cancelled) continue;
     ++preemptions_;
-    ++journey.preemptions;
-    workers_[journey.prefill]->messages.push_back(
-        CancelRequest{.request_id = id, .epoch = journey.ticket.epoch});
+    ++progress.preemptions;
+    workers_[progress.prefill]->messages.push_back(
+        CancelRequest{.request_id = id, .epoch = progress.ticket.epoch});
     Dispatch(id);
   }
 }
 
 void SimCluster::Cancel(RequestId id) {
-  Journey& journey = journeys_.at(id);
-  journey.cancelled = true;
-  const CancelRequest cancel{.request_id = id, .epoch = journey.ticket.epoch};
-  workers_[journey.prefill]->messages.push_back(cancel);
-  if (journey.decode != journey.prefill) workers_[journey.decode]->messages.push_back(cancel);
+  Progress& progress = progress_.at(id);
+  progress.cancelled = true;
+  const CancelRequest cancel{.request_id = id, .epoch = progress.ticket.epoch};
+  workers_[progress.prefill]->messages.push_back(cancel);
+  if (progress.decode != progress.prefill) workers_[progress.decode]->messages.push_back(cancel);
 }
 
 void SimCluster::DropMessages() {
@@ -170,24 +170,24 @@ void SimCluster::CheckPages(int worker) const {
 void SimCluster::OnReport(int worker, const WorkerReport& report) {
   for (const WorkerEvent& event : report.events) {
     if (const auto* token = std::get_if<TokenOut>(&event)) {
-      Journey& journey = journeys_.at(token->request_id);
-      REQUIRE(journey.tokens.emplace(token->position, *token).second);  // each position comes once
-      REQUIRE(token->epoch == journey.ticket.epoch);
-      const bool first = token->position == journey.n_prompt;
-      REQUIRE(worker == (first ? journey.prefill : journey.decode));
-      if (token->position == static_cast<int>(journey.request.prompt.size()))
-        journey.first_token_step = static_cast<int>(workers_[worker]->core->metrics().steps);
+      Progress& progress = progress_.at(token->request_id);
+      REQUIRE(progress.tokens.emplace(token->position, *token).second);  // each position comes once
+      REQUIRE(token->epoch == progress.ticket.epoch);
+      const bool first = token->position == progress.n_prompt;
+      REQUIRE(worker == (first ? progress.prefill : progress.decode));
+      if (token->position == static_cast<int>(progress.request.prompt.size()))
+        progress.first_token_step = static_cast<int>(workers_[worker]->core->metrics().steps);
     } else if (const auto* part = std::get_if<PartEnded>(&event)) {
-      Journey& journey = journeys_.at(part->request_id);
-      if (part->epoch < journey.ticket.epoch) continue;
+      Progress& progress = progress_.at(part->request_id);
+      if (part->epoch < progress.ticket.epoch) continue;
       if (part->reason == EndReason::kPreempted) {
         REQUIRE_FALSE(part->was_prefill);
         preempted_.push_back(part->request_id);
       }
-      bool& ended = part->was_prefill ? journey.prefill_ended : journey.decode_ended;
+      bool& ended = part->was_prefill ? progress.prefill_ended : progress.decode_ended;
       REQUIRE(!ended);  // each part ends once
       ended = true;
-      (part->was_prefill ? journey.prefill_end : journey.decode_end) = *part;
+      (part->was_prefill ? progress.prefill_end : progress.decode_end) = *part;
     } else if (std::holds_alternative<NoRoomNotice>(event)) {
       ++no_room_notices_;
     }
@@ -195,8 +195,8 @@ void SimCluster::OnReport(int worker, const WorkerReport& report) {
 }
 
 void SimCluster::CheckExact(RequestId id) {
-  const Journey& journey = journeys_.at(id);
-  const SimRequest& request = journey.request;
+  const Progress& progress = progress_.at(id);
+  const SimRequest& request = progress.request;
   const SequentialTokens expected = SequentialRun(&reference_, request.prompt, request.max_tokens,
                                                   request.sampling, request.stop_tokens);
   std::vector<int32_t> tokens;
@@ -204,7 +204,7 @@ void SimCluster::CheckExact(RequestId id) {
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogprob>> beside;
   int position = static_cast<int>(request.prompt.size());
-  for (const auto& [at, token] : journey.tokens) {
+  for (const auto& [at, token] : progress.tokens) {
     REQUIRE(at == position++);
     tokens.push_back(token.token);
     digests.push_back(token.digest);
@@ -215,11 +215,11 @@ void SimCluster::CheckExact(RequestId id) {
   REQUIRE(digests == expected.digests);
   REQUIRE(logprobs == expected.logprobs);
   REQUIRE(beside == expected.beside);
-  REQUIRE(journey.prefill_end.reason == EndReason::kLength);
-  if (journey.max_tokens > 1) {
+  REQUIRE(progress.prefill_end.reason == EndReason::kLength);
+  if (progress.max_tokens > 1) {
     const bool stopped = std::find(request.stop_tokens.begin(), request.stop_tokens.end(),
                                    tokens.back()) != request.stop_tokens.end();
-    REQUIRE(journey.decode_end.reason == (stopped ? EndReason::kStopToken : EndReason::kLength));
+    REQUIRE(progress.decode_end.reason == (stopped ? EndReason::kStopToken : EndReason::kLength));
   }
 }
 

@@ -54,7 +54,7 @@ class SimCluster {
   // Closes every worker and checks that all pages come back.
   void Shutdown();
 
-  struct Journey {
+  struct Progress {
     SimRequest request;
     int prefill = 0, decode = 0;
     Ticket ticket;                     // of the attempt that runs
@@ -66,8 +66,8 @@ class SimCluster {
     int first_token_step = 0;  // steps of its prefill worker when the first token came
     bool ended() const { return prefill_ended && (decode_ended || max_tokens == 1); }
   };
-  const Journey& journey(RequestId id) const { return journeys_.at(id); }
-  const std::map<RequestId, Journey>& journeys() const { return journeys_; }
+  const Progress& progress(RequestId id) const { return progress_.at(id); }
+  const std::map<RequestId, Progress>& all() const { return progress_; }
   WorkerCore& core(int worker) { return *workers_[worker]->core; }
   KvPool& pool(int worker) { return *workers_[worker]->pool; }
   HashBackend& reference() { return reference_; }
@@ -94,7 +94,7 @@ class SimCluster {
   HashBackend reference_;
   SimTransfer transfer_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  std::map<RequestId, Journey> journeys_;
+  std::map<RequestId, Progress> progress_;
   RequestId next_id_ = 1;
   std::vector<RequestId> preempted_;  // to be dispatched again
   int no_room_notices_ = 0, preemptions_ = 0;

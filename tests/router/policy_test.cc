@@ -179,8 +179,8 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
   CHECK(five.heads == std::vector<Plan::Head>{{9, 80}, {8, 80}, {7, 80}, {6, 80}});
   CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
+  CHECK(five.SliceEnds(shape).at(1) == 160);
   CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
-  CHECK(five.TokensOfHeads(2) == 160);
   // The plan does not wait for a busy worker.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
   CHECK(Ranks(Relay(plan, candidates, shape, 9)) == Incarnations{1, 5, 7, 8, 9});
@@ -239,7 +239,7 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
       REQUIRE(before < relay.heads[head].worker);
       REQUIRE(relay.heads[head].tokens % 16 == 0);
     }
-    REQUIRE(relay.TokensOfHeads(relay.heads.size()) < kShape.n_prompt);
+    REQUIRE(*(relay.SliceEnds(kShape).end() - 2) < kShape.n_prompt);
   }
   CHECK(relays > 150);
   CHECK(relays < 2000);
@@ -262,8 +262,10 @@ TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
 
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {
   const WorkerAnnounce about{.n_layers = 4, .kv_token_bytes = 100};
-  CHECK(WorkMs(CostOf(about, 1000), PrefillWork::Of(100, 0)) == Approx(100));
-  CHECK(WorkMs(CostOf(about, 2000), PrefillWork::Of(500, 9999)) == Approx(250));
+  CHECK(WorkMs(CostOf(about, {.token = 1e-3, .n_seen = 1}), PrefillWork::Of(100, 0)) ==
+        Approx(100));
+  CHECK(WorkMs(CostOf(about, {.token = 5e-4, .n_seen = 1}), PrefillWork::Of(500, 9999)) ==
+        Approx(250));
   const PrefillCost cost =
       CostOf(about, PrefillFit{.token = 1e-3, .pair = 1e-5, .floor = 7e-3, .n_seen = 1});
   CHECK(cost.kv_bytes == 100);

@@ -107,6 +107,23 @@ TEST_CASE("a preempted request goes on with its tokens; the fourth attempt is pr
         "a prefill part does not end preempted");
 }
 
+TEST_CASE("a preemption counts once, whatever its attempt still tells while no worker is there") {
+  RouterHarness r;
+  r.Join(1, Role::kBoth);
+  const RequestId id = r.Submit(20, 100);
+  int32_t position = 20;
+  for (Epoch epoch = 1; epoch <= 2; ++epoch) {
+    REQUIRE(r.Report(epoch, {WorkerLoad{.draining = true}, Token(id, position++, 1, epoch)}).ok());
+    REQUIRE(r.Report(epoch, {Ended(id, false, EndReason::kPreempted, epoch)}).ok());
+    REQUIRE(r.router.View().waiting == 1);
+    REQUIRE(r.Report(epoch, {Ended(id, true, EndReason::kCancelled, epoch)}).ok());
+    r.Join(epoch + 1, Role::kBoth);
+  }
+  // The third attempt is not promised all pages yet.
+  CHECK(r.LastPrefill().epoch == 3);
+  CHECK(r.LastPrefill().ticket.promise_pages == r.LastPrefill().ticket.kv_pages + 1);
+}
+
 TEST_CASE("a token told twice comes out once") {
   PairHarness r;
   const RequestId id = r.Submit(20, 4);

@@ -2,8 +2,8 @@
 // the cases below take every transition of the tables.
 #include <catch2/catch.hpp>
 
-#include "router/cluster.h"
-#include "router/journey.h"
+#include "router/membership.h"
+#include "router/request.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -48,11 +48,11 @@ RouterOptions Short(TransitionCounts* counts) {
 }  // namespace
 
 TEST_CASE("the router's tables are whole") {
-  CheckTable(JourneyTable());
+  CheckTable(RequestTable());
   CheckTable(MembershipTable());
 }
 
-TEST_CASE("time alone ends every state of a journey") {
+TEST_CASE("time alone ends every state of a request") {
   TransitionCounts counts;
   const std::vector<Incarnation> both = {kP1, kD1};
   {  // prefilling: no report comes, twice; then the parts never end
@@ -88,7 +88,7 @@ TEST_CASE("time alone ends every state of a journey") {
     CHECK(r.released.at(a).overdue);
     CHECK(r.released.at(b).overdue);
   }
-  CheckAllTaken(JourneyTable(), counts);
+  CheckAllTaken(RequestTable(), counts);
 }
 
 TEST_CASE("time alone ends every state of a worker's membership") {

@@ -10,7 +10,7 @@
 
 #include "bench/load/load_client.h"
 #include "bench/load/load_trace.h"
-#include "router/relay_defaults.h"
+#include "router/router_options.h"
 #include "router/router.h"
 
 namespace baton::sim {

@@ -6,8 +6,8 @@
 #include "decode_worker/sequence_state.h"
 #include "kvtransfer/protocol/transfer_core.h"
 #include "prefill_worker/prompt_state.h"
-#include "router/cluster.h"
-#include "router/journey.h"
+#include "router/membership.h"
+#include "router/request.h"
 
 namespace baton::sim {
 namespace {
@@ -34,7 +34,7 @@ std::vector<Taken> AllTaken(const TransitionCounts& counts) {
 
 std::vector<const MachineTable*> AllTables() {
   return {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable(), &PromptTable(),
-          &SequenceTable(),      &JourneyTable(),     &MembershipTable()};
+          &SequenceTable(),      &RequestTable(),     &MembershipTable()};
 }
 
 std::string TransitionReport(const TransitionCounts& counts) {

@@ -1,0 +1,211 @@
+#include "router/attempt.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "router/relay_watch.h"
+
+namespace baton {
+namespace {
+
+// An attempt that brought so many tokens died of something else than its request.
+constexpr int kGotOn = 8;
+// A late relay is looked at again after a quarter of its life so far.
+constexpr int kLooksPerLife = 4;
+constexpr absl::Duration kMinLook = absl::Milliseconds(100);
+// Factor by which a prediction may be off before an attempt counts as stuck.
+constexpr double kPredictionSlack = 20;
+
+}  // namespace
+
+Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions& options,
+                 Timeline* timeline, absl::Time now)
+    : order_(std::move(order)),
+      wanted_(wanted),
+      options_(options),
+      timeline_(*timeline),
+      sent_(now),
+      silent_until_(now + options.attempt_silence +
+                    kPredictionSlack * absl::Milliseconds(plan().predicted_ms)),
+      look_at_(plan().is_relay() && plan().first_token_ms > 0
+                   ? now + LateAfter(absl::Milliseconds(plan().first_token_ms))
+                   : absl::InfiniteFuture()),
+      surprised_(wanted.prompt_logprobs >= 0),  // scoring is in no prediction
+      decode_open_(plan().decode != 0),
+      open_heads_(plan().HeadWorkers()),
+      scored_(surprised_ ? spec().n_prompt - 1 : 0, wanted.prompt_logprobs),
+      fault_(options.blame_wait) {
+  timeline_.prefill_worker = NameOf(plan().prefill);
+  timeline_.decode_worker = NameOf(plan().decode);
+  timeline_.prefill_heads = absl::StrJoin(
+      open_heads_, ",", [this](std::string* out, Incarnation head) { out->append(NameOf(head)); });
+  timeline_.attempts = static_cast<int>(order_.epoch);
+  timeline_.slices.clear();
+  for (const Incarnation worker : plan().PrefillWorkers())
+    timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
+  timeline_.rounds = static_cast<int>(plan().n_rounds());
+  timeline_.predicted = absl::Milliseconds(plan().first_token_ms);
+  timeline_.push = plan().push;
+  timeline_.took = absl::ZeroDuration();
+}
+
+absl::Time Attempt::Alarm() const {
+  return std::min(silent_until_, fault_.AwaitedUntil().value_or(look_at_));
+}
+
+std::vector<Incarnation> Attempt::OpenWorkers() const {
+  std::vector<Incarnation> workers;
+  if (decode_open_) workers.push_back(plan().decode);
+  if (prefill_open_ && !(decode_open_ && plan().prefill == plan().decode))
+    workers.push_back(plan().prefill);
+  workers.insert(workers.end(), open_heads_.begin(), open_heads_.end());
+  return workers;
+}
+
+absl::Status Attempt::OnToken(Incarnation from, const TokenOut& token, int32_t next,
+                              absl::Time now) {
+  if (from != plan().prefill && from != plan().decode)
+    return absl::InvalidArgumentError("a token of a request that was not given to this worker");
+  const int32_t begin = spec().n_prompt, end = begin + spec().max_tokens;
+  if (token.position < begin || token.position >= end)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a token at position %d of an attempt that covers [%d, %d)", token.position, begin, end));
+  spoke_ = true;
+  look_at_ = absl::InfiniteFuture();
+  silent_until_ = now + options_.attempt_silence;
+  if (from == plan().decode && token.position > begin) decode_spoke_ = true;
+  if (token.position > next) early_.emplace(token.position, token);
+  return token.position == next ? scored_.CheckWhole() : absl::OkStatus();
+}
+
+std::optional<TokenOut> Attempt::TakeEarly(int32_t next) {
+  if (early_.empty() || early_.begin()->first != next) return std::nullopt;
+  return std::move(early_.extract(early_.begin()).mapped());
+}
+
+std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
+  if (n_emitted_++ == 0) {
+    kept_ = {.worker = plan().prefill, .tokens = spec().n_prompt};
+    timeline_.took = now - sent_;
+    if (!surprised_ && plan().first_token_ms > 0)
+      outcome_ = {.predicted = absl::ToDoubleSeconds(timeline_.predicted),
+                  .actual = absl::ToDoubleSeconds(timeline_.took),
+                  .alone = absl::ToDoubleSeconds(absl::Milliseconds(plan().alone_ms))};
+  }
+  return scored_.Take();
+}
+
+absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& computed,
+                                       absl::Time now) {
+  if (!prefill_open_) return absl::OkStatus();
+  if (from != plan().prefill)
+    return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  const bool hoped = !plan().is_relay() && spec().PrefillTokensAt(from) < spec().n_prompt;
+  if (computed.reused_tokens > 0 || hoped) surprised_ = true;
+  if (order_.epoch == 1) timeline_.reused_tokens += computed.reused_tokens;
+  kept_ = {.worker = plan().prefill, .tokens = spec().n_prompt};
+  silent_until_ = now + options_.attempt_silence;
+  timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
+  timeline_.prefill += absl::Microseconds(computed.compute_us);
+  return absl::OkStatus();
+}
+
+absl::Status Attempt::OnPromptLogprobs(Incarnation from, const PromptLogprobs& told,
+                                       absl::Time now) {
+  if (!prefill_open_) return absl::OkStatus();
+  if (from != plan().prefill)
+    return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
+  RETURN_IF_ERROR(scored_.Add(told));
+  // The rest of the prompt is still to be computed: the time predicted for it stays.
+  silent_until_ = std::max(silent_until_, now + options_.attempt_silence);
+  return absl::OkStatus();
+}
+
+absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
+  const bool of_head = ended.was_prefill && plan().IsHead(from);
+  if (!of_head && from != (ended.was_prefill ? plan().prefill : plan().decode))
+    return absl::InvalidArgumentError("the end of a part that was not given to this worker");
+  if (ended.was_prefill && ended.reason == EndReason::kPreempted)
+    return absl::InvalidArgumentError("a prefill part does not end preempted");
+  const bool was_open =
+      of_head ? std::erase(open_heads_, from) > 0
+              : std::exchange(ended.was_prefill ? prefill_open_ : decode_open_, false);
+  if (!was_open) return absl::OkStatus();
+  silent_until_ = now + options_.attempt_silence;
+  if (!ended.was_prefill) {
+    timeline_.transfer += absl::Microseconds(ended.transfer_us);
+    timeline_.decode_queue += absl::Microseconds(ended.queue_us);
+    timeline_.decode += absl::Microseconds(ended.compute_us);
+  }
+  if (of_head && order_.epoch == 1) timeline_.reused_tokens += ended.reused_tokens;
+  if (ended.reason == EndReason::kPreempted) preempted_ = true;
+  if (ended.reason == EndReason::kFailed && IsOfRequest(ended.fault)) {
+    const bool is_read = ended.fault == PartFault::kGrammar;
+    verdict_ = is_read ? absl::InvalidArgumentError(ended.message)
+                       : absl::InternalError(absl::StrFormat(
+                             "request %s: worker %s cannot read the message about it: %s; run the "
+                             "same version of baton everywhere",
+                             wanted_.name, NameOf(from), ended.message));
+    awaits_tokens_ = is_read && !ended.was_prefill;
+    return absl::OkStatus();
+  }
+  const bool needed = of_head ? !spoke_ : !ended.was_prefill || needs_prefill();
+  if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
+    fault_.OnPartFailed(plan(), from, ended, now);
+  return absl::OkStatus();
+}
+
+void Attempt::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
+  surprised_ = true;
+  silent_until_ = now + options_.attempt_silence + kPredictionSlack * expected_wait;
+}
+
+void Attempt::OnWorkerLost(Incarnation worker) {
+  if (std::erase(open_heads_, worker) > 0 && !spoke_)
+    fault_.OnWorkerLost("head", worker, NameOf(worker));
+  if (prefill_open_ && plan().prefill == worker) {
+    prefill_open_ = false;
+    if (needs_prefill()) fault_.OnWorkerLost("prefill", worker, NameOf(worker));
+  }
+  if (decode_open_ && plan().decode == worker) {
+    decode_open_ = false;
+    fault_.OnWorkerLost("decode", worker, NameOf(worker));
+  }
+}
+
+// Tokens of the decode worker may have come before the first one, which is the prefill worker's.
+absl::Status Attempt::Hopeless() const {
+  const bool misses_tokens = n_emitted_ == 0 || !early_.empty();
+  return awaits_tokens_ && misses_tokens ? absl::OkStatus() : verdict_;
+}
+
+AttemptFailure Attempt::Broken() const {
+  if (!fault_.failure().message.empty()) return fault_.failure();
+  if (n_emitted_ == 0 && !prefill_open_)
+    return {.message = absl::StrFormat("prefill worker %s ended without a first token",
+                                       NameOf(plan().prefill))};
+  if (n_emitted_ > 0 && !decode_open_)
+    return {.message = absl::StrFormat("decode worker %s ended %d tokens early",
+                                       NameOf(plan().decode), spec().max_tokens - n_emitted_)};
+  return {};
+}
+
+bool Attempt::TakeLook(absl::Time now) {
+  if (now < look_at_) return false;
+  look_at_ = now + std::max(kMinLook, (now - sent_) / kLooksPerLife);
+  return true;
+}
+
+double Attempt::Lateness(absl::Time now) const {
+  return std::max(1.0, absl::ToDoubleMilliseconds(now - sent_) / plan().first_token_ms);
+}
+
+bool Attempt::got_on() const { return n_emitted_ >= kGotOn; }
+
+void Attempt::DropTokens() {
+  scored_.Take();
+  early_.clear();
+}
+
+}  // namespace baton

@@ -1,0 +1,109 @@
+// One try to compute a request at a set of workers: what was sent, what came of it, and what broke.
+// Each try is a new object, so nothing of an earlier one is left in it. Part of the Router, on its
+// thread. Errors are violations of the control protocol by the worker that reports.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "router/attempt_failure.h"
+#include "router/scored_prompt.h"
+
+namespace baton {
+
+class Attempt {
+ public:
+  struct Order {  // what the workers are asked for
+    Epoch epoch = 0;
+    Plan plan{};
+    AttemptSpec spec{};
+    std::map<Incarnation, std::string> names{{0, ""}};  // of the plan's workers
+    // By hop of a relay: what its link had carried before (LinkRate::chain_bytes).
+    std::vector<int64_t> crossed_before{};
+  };
+
+  // wanted: the request. Times that the workers report are added to its timeline. References
+  // outlive the attempt.
+  Attempt(Order order, const GenerateRequest& wanted, const RouterOptions& options,
+          Timeline* timeline, absl::Time now);
+
+  const Order& order() const { return order_; }
+  const Plan& plan() const { return order_.plan; }
+  const AttemptSpec& spec() const { return order_.spec; }
+  // Name of one of the plan's workers, also of a lost one; 0 has an empty one.
+  const std::string& NameOf(Incarnation worker) const { return order_.names.at(worker); }
+  // The time at which the attempt must be looked at.
+  absl::Time Alarm() const;
+  // Workers that still hold a part, each once: decode worker, prefill worker (tail), heads.
+  std::vector<Incarnation> OpenWorkers() const;
+
+  // next: position of the next token to emit. A later token is kept until its turn has come, which
+  // TakeEarly tells; an earlier one has been emitted.
+  absl::Status OnToken(Incarnation from, const TokenOut& token, int32_t next, absl::Time now);
+  std::optional<TokenOut> TakeEarly(int32_t next);
+  // A token of the attempt is emitted. Returns the log-probabilities of the prompt that go with it.
+  std::vector<PromptLogprob> OnEmitted(absl::Time now);
+  absl::Status OnPromptComputed(Incarnation from, const PromptComputed& computed, absl::Time now);
+  absl::Status OnPromptLogprobs(Incarnation from, const PromptLogprobs& told, absl::Time now);
+  absl::Status OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now);
+  void OnNoRoom(absl::Duration expected_wait, absl::Time now);
+  void OnWorkerLost(Incarnation worker);
+
+  // Returns the outcome once, after the first token, and only if the prediction could have been
+  // right: no decode worker was full, no cached KV was found that the router did not expect, and
+  // the prompt was not scored.
+  std::optional<PlanRecord::Outcome> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
+  // Error: no attempt can meet the request, whose fault it is, and all tokens before that have been
+  // emitted.
+  absl::Status Hopeless() const;
+  // Why no part that runs can bring the next token.
+  AttemptFailure Broken() const;
+  const AttemptFault& fault() const { return fault_; }
+  // True if a relay without a token is late, so that its links must be examined; sets the next
+  // time.
+  bool TakeLook(absl::Time now);
+  // Time taken so far / time predicted, of a relay; at least 1.
+  double Lateness(absl::Time now) const;
+  // The worker that computed the prompt, or its beginning, and how many tokens: their KV may stay
+  // there. 0: none.
+  const CachedPrefix& kept() const { return kept_; }
+  void set_kept(const CachedPrefix& kept) { kept_ = kept; }
+  // The row was preempted: nothing failed, the request is dispatched again.
+  bool preempted() const { return preempted_; }
+  // True once a token has come, in its turn or early.
+  bool spoke() const { return spoke_; }
+  // True if a slice of the relay has been handed over, so that the prompt is being computed.
+  bool a_head_ended() const { return open_heads_.size() < plan().HeadWorkers().size(); }
+  // True once so many tokens have come that the request itself is not the cause of a failure.
+  bool got_on() const;
+  // The request has ended: frees what only further tokens need.
+  void DropTokens();
+
+ private:
+  // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
+  // until the tail, which has all their KV by then, has computed a token.
+  bool needs_prefill() const { return n_emitted_ == 0 || !decode_spoke_; }
+
+  const Order order_;
+  const GenerateRequest& wanted_;
+  const RouterOptions& options_;
+  Timeline& timeline_;
+  const absl::Time sent_;
+  absl::Time silent_until_;                 // the attempt counts as stuck from then on
+  absl::Time look_at_;                      // when a relay without a token is examined
+  bool surprised_;                          // the prediction could not have been right
+  bool prefill_open_ = true, decode_open_;  // parts not ended
+  std::vector<Incarnation> open_heads_;
+  ScoredPrompt scored_;
+  std::map<int32_t, TokenOut> early_;  // by position
+  int n_emitted_ = 0;
+  bool spoke_ = false, decode_spoke_ = false;  // once the decode worker spoke, the handoff is done
+  bool preempted_ = false;
+  std::optional<PlanRecord::Outcome> outcome_;
+  CachedPrefix kept_;
+  absl::Status verdict_;        // of a part whose fault is the request's
+  bool awaits_tokens_ = false;  // the verdict counts after the tokens before it
+  AttemptFault fault_;
+};
+
+}  // namespace baton

@@ -1,0 +1,146 @@
+#include "router/membership.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace baton {
+namespace {
+
+constexpr StateRow kMemberStates[] = {
+    {"present", "worker_silence since it was heard of",
+     "gone: its stream is closed, its requests are dispatched anew"},
+    {"draining", "worker_silence since it was heard of",
+     "gone: its stream is closed, its requests are dispatched anew"},
+    {"gone", "", ""},
+};
+constexpr TransitionRow kMemberTransitions[] = {
+    Move(MemberState::kPresent, MemberState::kDraining),
+    Move(MemberState::kPresent, MemberState::kGone),
+    Move(MemberState::kDraining, MemberState::kGone),
+};
+
+// Fields that are the same on all workers, as text.
+const std::pair<const char*, std::string (*)(const WorkerAnnounce&)> kShared[] = {
+    {"model_fingerprint",
+     [](const WorkerAnnounce& w) { return absl::StrFormat("%016x", w.model_fingerprint); }},
+    {"numerics_id", [](const WorkerAnnounce& w) { return w.numerics_id; }},
+    {"layout_id", [](const WorkerAnnounce& w) { return w.layout_id; }},
+    {"page_tokens", [](const WorkerAnnounce& w) { return absl::StrCat(w.page_tokens); }}};
+
+absl::Status CheckSame(const WorkerAnnounce& here, const WorkerAnnounce& newcomer) {
+  for (const auto& [field, text_of] : kShared)
+    if (text_of(here) != text_of(newcomer))
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "worker %s has %s %s, but worker %s of this cluster has %s: start them with the same "
+          "model, build and KV settings",
+          newcomer.name, field, text_of(newcomer), here.name, text_of(here)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const MachineTable& MembershipTable() {
+  static constexpr MachineTable kTable{.machine = "membership",
+                                       .owner = "Membership of the Router, front thread",
+                                       .states = kMemberStates,
+                                       .transitions = kMemberTransitions};
+  return kTable;
+}
+
+absl::Status Membership::Join(const WorkerAnnounce& worker, absl::Time now) {
+  if (members_.contains(worker.incarnation))
+    return absl::FailedPreconditionError(
+        absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
+  RETURN_IF_ERROR(CheckTable(worker));
+  if (!members_.empty()) RETURN_IF_ERROR(CheckSame(members_.begin()->second.about, worker));
+  members_.try_emplace(worker.incarnation, Member{worker, {MembershipTable(), transitions_}, now});
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckTable(const WorkerAnnounce& worker) const {
+  if (table_ == nullptr || (table_->model_fingerprint == worker.model_fingerprint &&
+                            table_->numerics_id == worker.numerics_id))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the partition table was tuned for model %s (%016x, %s), worker %s has %016x, %s: tune it "
+      "with this model (baton tune), or set lab.partition to closed",
+      table_->model, table_->model_fingerprint, table_->numerics_id, worker.name,
+      worker.model_fingerprint, worker.numerics_id));
+}
+
+void Membership::Leave(Incarnation worker) {
+  const auto it = members_.find(worker);
+  if (it == members_.end()) return;
+  it->second.state = MemberState::kGone;
+  members_.erase(it);
+}
+
+void Membership::OnHeard(Incarnation worker, absl::Time now) {
+  if (const auto it = members_.find(worker); it != members_.end()) it->second.heard_at = now;
+}
+
+void Membership::ForgiveSilence(absl::Time now) {
+  for (auto& [id, member] : members_) member.heard_at = now;
+}
+
+std::vector<Incarnation> Membership::NotHeardSince(absl::Time time) const {
+  std::vector<Incarnation> silent;
+  for (const auto& [id, member] : members_)
+    if (member.heard_at < time) silent.push_back(id);
+  return silent;
+}
+
+void Membership::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
+  Member& member = members_.at(worker);
+  member.load = load;
+  member.load_at = now;
+  if (load.draining) member.state = MemberState::kDraining;
+}
+
+void Membership::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
+  members_.at(worker).no_room_until = now + expected_wait;
+}
+
+const WorkerAnnounce* Membership::Find(Incarnation worker) const {
+  const auto it = members_.find(worker);
+  return it == members_.end() ? nullptr : &it->second.about;
+}
+
+bool Membership::serves() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const auto& entry) { return entry.second.state == MemberState::kPresent; });
+}
+
+int32_t Membership::page_tokens() const {
+  return members_.empty() ? 0 : members_.begin()->second.about.page_tokens;
+}
+
+LinkRate Membership::LinkOf(Incarnation from, Incarnation to) const {
+  if (const auto it = members_.find(from); it != members_.end())
+    for (const LinkRate& link : it->second.load.links)
+      if (link.peer == to) return link;
+  return {.peer = to};
+}
+
+void Membership::FillView(ClusterView* view) const {
+  if (!members_.empty()) {  // Join compared them
+    view->model_fingerprint = members_.begin()->second.about.model_fingerprint;
+    view->numerics_id = members_.begin()->second.about.numerics_id;
+  }
+  for (const auto& [id, member] : members_) {
+    if (member.state == MemberState::kDraining) continue;
+    if (member.about.role != Role::kDecode) ++view->prefill_workers;
+    const int64_t context = member.about.max_context;
+    view->max_context = view->max_context == 0 ? context : std::min(view->max_context, context);
+    if (member.about.role == Role::kPrefill) continue;
+    ++view->decode_workers;
+    view->kv_pages_total += member.about.pages_total;
+    view->kv_pages_free += member.load_at == absl::InfinitePast()
+                               ? member.about.pages_total
+                               : std::min(member.load.pages_free, member.about.pages_total);
+  }
+}
+
+}  // namespace baton

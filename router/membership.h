@@ -1,0 +1,66 @@
+// The workers that are here: what each announced, whether it takes requests, when it was heard last
+// and the load it reported. Part of the Router, on its thread. OnLoad, OnNoRoom, OnDraining and At
+// take workers that have joined; other calls ignore unknown workers.
+#pragma once
+
+#include "absl/container/btree_map.h"
+#include "common/state_machine.h"
+#include "planner/partition_table.h"
+#include "router/router_messages.h"
+
+namespace baton {
+
+enum class MemberState { kPresent, kDraining, kGone };
+const MachineTable& MembershipTable();
+
+struct Member {
+  WorkerAnnounce about;
+  MachineState<MemberState> state;
+  absl::Time heard_at;
+  WorkerLoad load{};
+  absl::Time load_at = absl::InfinitePast();
+  absl::Time no_room_until = absl::InfinitePast();
+};
+
+class Membership {
+ public:
+  // table: slices tuned for one model, which every worker must have; null: any model.
+  Membership(const PartitionTable* table, TransitionCounts* transitions)
+      : table_(table), transitions_(transitions) {}
+
+  // FailedPrecondition: the worker is here already, or does not fit to the workers that are here or
+  // to the partition table; the error names the field and both values.
+  absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
+  void Leave(Incarnation worker);
+  // Something came from this worker.
+  void OnHeard(Incarnation worker, absl::Time now);
+  // Restarts every worker's silence: the router itself stood still, so silence proves nothing yet.
+  void ForgiveSilence(absl::Time now);
+  std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
+  void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
+  // The worker says that a sequence must wait this long for room.
+  void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
+  // The worker takes nothing new from now on.
+  void OnDraining(Incarnation worker) { members_.at(worker).state = MemberState::kDraining; }
+
+  const absl::btree_map<Incarnation, Member>& all() const { return members_; }
+  const Member& At(Incarnation worker) const { return members_.at(worker); }
+  // Null: unknown worker. The announce is valid until the next Join or Leave.
+  const WorkerAnnounce* Find(Incarnation worker) const;
+  bool serves() const;  // at least one worker takes requests
+  // Tokens per page, equal on all workers; 0 if there are none.
+  int32_t page_tokens() const;
+  // Latest rate measured by `from`. All zero except `peer` if unknown.
+  LinkRate LinkOf(Incarnation from, Incarnation to) const;
+  // Workers, context and pages of the view.
+  void FillView(ClusterView* view) const;
+
+ private:
+  absl::Status CheckTable(const WorkerAnnounce& worker) const;
+
+  const PartitionTable* const table_;
+  TransitionCounts* const transitions_;
+  absl::btree_map<Incarnation, Member> members_;
+};
+
+}  // namespace baton

@@ -1,0 +1,180 @@
+#include "router/predictor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// A part sent this shortly before a load report came may not be in it yet.
+constexpr absl::Duration kReportLag = absl::Milliseconds(50);
+// Before any worker has measured itself.
+constexpr PrefillFit kUnknownFit{.token = 1e-3, .n_seen = 1};
+constexpr double kUnknownStepMs = 20;
+// Measured, what a relay can be planned with: one prompt that is worth sharing.
+constexpr int32_t kKnownTokens = 256;
+
+// A fit that changes what such a prompt costs by so much is another one.
+constexpr int32_t kRecordedTokens = 1024;
+constexpr double kRecordedChange = 0.05;
+
+// Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
+// by the ledger, less what the worker reports as done, without trusting the report about parts it
+// may not have seen. A slice waits for the slices that are there, and so for what passes them.
+double AheadMs(const Member& worker, const Ledger::Account& account, const PrefillCost& cost,
+               int32_t tokens, bool is_slice) {
+  int64_t longest = tokens;
+  for (const auto& [request, part] : account.parts)
+    if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
+  PrefillWork all, ahead;
+  PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
+                       .pairs = worker.load.prefill_queued_pairs};
+  for (const auto& [request, part] : account.parts) {
+    all += part.prefill;
+    if (part.prefill.tokens <= longest) ahead += part.prefill;
+    if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
+  }
+  const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
+  return std::max(0.0, WorkMs(cost, ahead) - (WorkMs(cost, all) - WorkMs(cost, queued)));
+}
+
+}  // namespace
+
+void Predictor::OnFit(const WorkerAnnounce& worker, const PrefillFit& fit) {
+  const double prompt_ms = WorkMs(CostOf(worker, fit), PrefillWork::Of(kRecordedTokens, 0));
+  double& recorded_ms = recorded_prompt_ms_[worker.incarnation];
+  if (std::abs(prompt_ms - recorded_ms) <= kRecordedChange * recorded_ms) return;
+  recorded_ms = prompt_ms;
+  record_.Refitted();
+}
+
+void Predictor::OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
+                             PlanRecord::Outcome outcome) {
+  outcome.was_shared = ledger_.WasShared(request, plan);
+  record_.Add(spec.n_prompt, static_cast<int>(plan.n_ranks()), outcome);
+}
+
+// The worker's own cost, or that of the fastest worker that has measured its own.
+PrefillCost Predictor::CostAt(const Member& worker) const {
+  const PrefillFit* fit = &worker.load.prefill_fit;
+  if (fit->n_seen == 0)
+    for (const auto& [id, other] : members_.all())
+      if (other.load.prefill_fit.n_seen > 0 &&
+          (fit->n_seen == 0 || other.load.prefill_fit.token < fit->token))
+        fit = &other.load.prefill_fit;
+  return CostOf(worker.about, fit->n_seen > 0 ? *fit : kUnknownFit);
+}
+
+double Predictor::StepMsAt(const Member& worker) const {
+  if (worker.load.decode_step_ms > 0) return worker.load.decode_step_ms;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const auto& [id, other] : members_.all())
+    if (other.load.decode_step_ms > 0)
+      best_ms = std::min<double>(best_ms, other.load.decode_step_ms);
+  return std::isfinite(best_ms) ? best_ms : kUnknownStepMs;
+}
+
+Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, absl::Time now) const {
+  const WorkerAnnounce& about = worker.about;
+  const Ledger::Account& account = ledger_.At(about.incarnation);
+  Candidate out{.worker = about.incarnation,
+                .role = about.role,
+                // A first token that is the last one needs no place in the context.
+                .fits_prefill = spec.n_prompt <= about.max_context &&
+                                PromptPages(spec, about.page_tokens) <= about.pages_total,
+                .fits_decode = int64_t{spec.n_prompt} + spec.max_tokens <= about.max_context &&
+                               WholePages(spec, about.page_tokens) <= about.pages_total &&
+                               about.max_batch > 0,
+                .cost = CostAt(worker),
+                .links = worker.load.links,
+                .cpu_group = about.cpu_group,
+                .cpu_share = about.cpu_share,
+                .last_chosen = account.last_chosen};
+  const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
+  out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
+  out.uncached_ms = 1e3 * out.cost.Alone(spec.n_prompt, 0);
+  for (const auto& [request, part] : account.parts) out.passed += part.prefill.tokens > own_tokens;
+  out.ahead_ms = AheadMs(worker, account, out.cost, own_tokens, false);
+  out.slice_ahead_ms = AheadMs(worker, account, out.cost, spec.n_prompt, true);
+  out.prefill_ms = out.ahead_ms + out.prompt_ms * (1 + out.passed);
+  if (about.link_bytes_per_second > 0) out.link.bytes_per_second = about.link_bytes_per_second;
+  if (about.max_slice_tokens > 0) out.max_slice_tokens = about.max_slice_tokens;
+  const DecodeRoom room{.pages_free = about.pages_total - account.pages_held,
+                        .rows = account.rows_held,
+                        .max_batch = about.max_batch,
+                        .step_ms = StepMsAt(worker)};
+  std::vector<DecodeReservation> held;
+  for (const auto& [request, part] : account.parts)
+    if (part.decodes) held.push_back(part.held);
+  out.room_wait_ms = std::max(CapacityWaitMs(room, held, PromisePages(spec, about.page_tokens)),
+                              absl::ToDoubleMilliseconds(worker.no_room_until - now));
+  out.decode_ms = DecodeMs(room, out.room_wait_ms);
+  return out;
+}
+
+std::vector<Candidate> Predictor::Candidates(const AttemptSpec& spec,
+                                             const std::vector<Incarnation>& avoid,
+                                             absl::Time now) const {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, worker] : members_.all())
+    if (worker.state != MemberState::kDraining &&
+        std::find(avoid.begin(), avoid.end(), id) == avoid.end())
+      candidates.push_back(Consider(worker, spec, now));
+  return candidates;
+}
+
+std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
+                                      const std::vector<Incarnation>& avoid, absl::Time now) const {
+  std::vector<Candidate> candidates = Candidates(spec, avoid, now);
+  std::optional<Plan> plan = ChoosePlan(candidates, spec);
+  const bool of_all = !plan && !avoid.empty();
+  if (of_all) {
+    candidates = Candidates(spec, {}, now);
+    plan = ChoosePlan(candidates, spec);
+  }
+  if (!plan) return plan;
+  const Candidate& first = *Find(candidates, plan->prefill);
+  plan->first_token_ms = plan->alone_ms =
+      FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
+  if (of_all || !WantsRelay(spec)) return plan;
+  return ShareWithHeads(*plan, candidates, spec, members_.page_tokens(), WaitingPerWorker(),
+                        relays_, record_);
+}
+
+std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, const AttemptSpec& spec,
+                                       const std::vector<Incarnation>& avoid,
+                                       absl::Time now) const {
+  return ReplaceWorker(relay, lost, Candidates(spec, avoid, now), spec);
+}
+
+// KV that an earlier attempt left somewhere is worth more than further workers. And while nobody
+// has measured what prompts cost, one worker does it.
+bool Predictor::WantsRelay(const AttemptSpec& spec) const {
+  const auto& members = members_.all();
+  const bool knows_costs = std::any_of(members.begin(), members.end(), [](const auto& entry) {
+    return entry.second.load.prefill_fit.n_tokens >= kKnownTokens;
+  });
+  return relays_.min_tokens > 0 && spec.may_relay && spec.n_prompt >= relays_.min_tokens &&
+         spec.kept.worker == 0 && (relays_.min_ranks > 1 || knows_costs);
+}
+
+// Prompts that come later will wait too, as recent ones did.
+double Predictor::WaitingPerWorker() const {
+  int prefill_workers = 0;
+  for (const auto& [id, worker] : members_.all())
+    prefill_workers += worker.about.role != Role::kDecode;
+  return ledger_.waiting_prompts() / std::max(1, prefill_workers);
+}
+
+double Predictor::OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const {
+  double longest_ms = 0;
+  for (const Incarnation worker : plan.PrefillWorkers())
+    longest_ms =
+        std::max(longest_ms, WorkMs(CostAt(members_.At(worker)), plan.PrefillWorkAt(worker, spec)));
+  return longest_ms;
+}
+
+}  // namespace baton

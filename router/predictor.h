@@ -1,0 +1,56 @@
+// Predicts how long each worker would let an attempt wait, and chooses the workers with the minimal
+// wait (policy.h): by what workers report (membership.h), what they were sent (ledger.h), and how
+// far earlier predictions were off. Part of the Router, on its thread.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+#include "router/ledger.h"
+#include "router/membership.h"
+
+namespace baton {
+
+class Predictor {
+ public:
+  // members and ledger outlive the predictor.
+  Predictor(RelayRules relays, const Membership& members, const Ledger& ledger)
+      : relays_(std::move(relays)), members_(members), ledger_(ledger) {}
+
+  // Returns the plan with the minimal predicted wait. Workers of `avoid` are taken only when no
+  // other worker can, and never for a relay. Empty: no worker that takes requests could ever hold
+  // the request.
+  std::optional<Plan> Choose(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
+                             absl::Time now) const;
+  // Returns the relay with another worker in place of the rank or decode worker `lost`. The other
+  // worker takes requests and is none of `avoid`.
+  std::optional<Plan> Replace(const Plan& relay, Incarnation lost, const AttemptSpec& spec,
+                              const std::vector<Incarnation>& avoid, absl::Time now) const;
+  // Workers that take requests and are none of `avoid`.
+  std::vector<Candidate> Candidates(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
+                                    absl::Time now) const;
+  // Predicted milliseconds of the prompt alone, the workers of the plan idle. They have joined.
+  double OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const;
+
+  // Compares a plan's prediction with what happened; later plans are corrected by it.
+  void OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
+                    PlanRecord::Outcome outcome);
+  // The worker reports this fit, which has measured something. Where it makes prompts much dearer
+  // or cheaper, relays that did not pay may be tried again.
+  void OnFit(const WorkerAnnounce& worker, const PrefillFit& fit);
+  void Leave(Incarnation worker) { recorded_prompt_ms_.erase(worker); }
+
+ private:
+  PrefillCost CostAt(const Member& worker) const;
+  double StepMsAt(const Member& worker) const;
+  bool WantsRelay(const AttemptSpec& spec) const;
+  double WaitingPerWorker() const;
+  Candidate Consider(const Member& worker, const AttemptSpec& spec, absl::Time now) const;
+
+  const RelayRules relays_;
+  const Membership& members_;
+  const Ledger& ledger_;
+  PlanRecord record_;
+  // By worker: what its fit said of a prompt when it changed much last.
+  absl::flat_hash_map<Incarnation, double> recorded_prompt_ms_;
+};
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// Dispatch: chooses the workers of an attempt and sends them their parts, takes an attempt back,
+// and decides how a request goes on whose attempt broke. Part of the Router, on its thread.
+#pragma once
+
+#include "router/cluster.h"
+#include "router/relay_watch.h"
+#include "router/request.h"
+
+namespace baton {
+
+class RouterDispatch {
+ public:
+  // random: the source of ids. Messages are appended to `effects`, which outlives the dispatch, as
+  // `cluster` does.
+  RouterDispatch(const ClusterKey& key, uint64_t (*random)(), Cluster* cluster,
+                 std::vector<RouterEffect>* effects)
+      : key_(key), random_(random), cluster_(*cluster), effects_(*effects) {}
+
+  // Starts an attempt at a request that waits, if a worker can take it.
+  void Try(Request& request, absl::Time now);
+  // Takes the running attempt back and starts another one, or leaves the request waiting. Error:
+  // the request is to be given up, and waits.
+  absl::Status Retry(Request& request, const AttemptFailure& failure, absl::Time now);
+  // Does the same after a preemption, or for a worker with room: nothing has failed.
+  void Redo(Request& request, absl::Time now);
+  // The decode worker is full: takes another one if that is predicted to be sooner, and returns
+  // true.
+  bool Reassign(Request& request, absl::Duration expected_wait, absl::Time now);
+  // Cancels the running attempt's parts and releases what they took.
+  void Cancel(const Request& request) { TakeBack(request, std::nullopt); }
+  // True if Retry may put another worker in place of one of the attempt's, whichever is at fault.
+  bool MayMend(const Request& request, absl::Time now) const;
+  // Returns why a late relay is to be given up, if one of its links has become so slow that one
+  // worker alone would be sooner, from what the first rank has.
+  std::optional<AttemptFailure> SlowLink(Request& request, absl::Time now) const;
+
+  // Counts since the start; all else is empty.
+  const ClusterView& totals() const { return totals_; }
+
+ private:
+  void DispatchTo(Request& request, const Plan& plan, absl::Time now);
+  void SendAttempt(const Request& request);
+  // Completes `ticket`, which holds what differs between handoffs of an attempt.
+  Ticket MintTicket(const Request& request, Incarnation sink, Ticket ticket);
+  std::vector<RelayRound> MintSlices(const Request& request, const Ticket& main);
+  Push PushOf(const Request& request, const Ticket& main, int32_t begin, int32_t end);
+  // next: the plan that follows at once; its ranks keep what they have computed.
+  void TakeBack(const Request& request, const std::optional<Plan>& next);
+  std::optional<Plan> Mend(const Request& request, absl::Time now) const;
+  void LogMend(const Request& request, const Plan& mended, const AttemptFailure& failure) const;
+  std::vector<HopProgress> HopsOf(const Attempt::Order& order) const;
+  void Send(Incarnation worker, RouterMessage message) {
+    effects_.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
+  }
+
+  const ClusterKey key_;
+  uint64_t (*const random_)();
+  Cluster& cluster_;
+  std::vector<RouterEffect>& effects_;
+  ClusterView totals_;
+};
+
+}  // namespace baton

@@ -1,0 +1,126 @@
+// Requests that go into a Router, effects that come out of it, and the numbers that /readyz,
+// /metrics and logs show. Plain values, any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "planner/push_choice.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+struct GenerateRequest {
+  std::string name{};  // for log lines, as the client knows the request; empty: its number
+  std::vector<int32_t> prompt{};
+  int32_t max_tokens = 16;
+  SamplingParams sampling{};
+  std::vector<int32_t> stop_tokens{};  // empty with ignore_eos
+  bool want_digests = false;
+  // Log-probabilities of the prompt's tokens, each with so many of the most probable ones; -1:
+  // none. Such a prompt is computed whole, by one worker.
+  int32_t prompt_logprobs = -1;
+  uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+
+// Time that each part of a request took, each stamped by the worker that did it; unaccounted() is
+// the rest. After a failover the parts of all attempts that reported their end are summed.
+// `transfer` (OPEN seen to KV complete) overlaps prefill: the time not hidden there belongs to
+// unaccounted(), with the wires and with parts whose end was not reported.
+struct Timeline {
+  absl::Duration router_queue{};  // submitted to sent to a prefill worker
+  absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
+  absl::Duration ttft{};   // submitted to first token
+  absl::Duration total{};  // submitted to end
+  absl::Duration unaccounted() const {
+    return total - router_queue - prefill_queue - prefill - decode_queue - decode;
+  }
+  std::string prefill_worker{}, decode_worker{};
+  // Prompt tokens whose KV was cached when the first attempt began. Of a relay's heads, those that
+  // had handed over their slices before the end: an answer of a few tokens may miss one.
+  int32_t reused_tokens = 0;
+  // Names of a relay's ranks before the tail, in order of slices, commas between them; empty: no
+  // relay. The prefill times above are the tail's.
+  std::string prefill_heads{};
+  // The last attempt: tokens that each rank computed; time from sent to first token, predicted and
+  // taken (zero: no token came).
+  std::vector<int32_t> slices{};
+  absl::Duration predicted{}, took{};
+  RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
+  int attempts = 1;
+  int rounds = 1;  // rounds of the last attempt's relay
+};
+
+// --- effects ----------------------------------------------------------------------------------
+struct SendToWorker {
+  Incarnation worker = 0;
+  RouterMessage message{};
+};
+// Emits every index from 0 on, each once, ascending. A stop token is emitted too, and EmitEnd says
+// kStopToken: the server leaves it out of the text.
+struct EmitToken {
+  RequestId request_id = 0;
+  int32_t index = 0;  // 0 = the first token
+  int32_t token = 0;
+  float logprob = 0;
+  uint64_t digest = 0;
+  std::vector<TokenLogprob> logprobs{};  // as in TokenOut
+  // With index 0, where they were asked for: of all tokens of the prompt but the first.
+  std::vector<PromptLogprob> prompt_logprobs{};
+};
+// Comes exactly once per submitted request, after the last token; only EmitReleased may follow.
+struct EmitEnd {
+  RequestId request_id = 0;
+  EndReason reason = EndReason::kLength;
+  absl::Status status{};  // error of EndReason::kFailed
+  Timeline timeline{};
+};
+// All workers have released a request that the router ended (cancel, deadline, stop string,
+// failure): at most once per request, after its EmitEnd, never if one of the workers was lost.
+struct EmitReleased {
+  RequestId request_id = 0;
+  absl::Duration after{};  // EmitEnd to the end of the last part
+  bool overdue = false;    // a worker did not report the end within end_wait
+};
+// Asks the shell to end this worker's stream with this reason. The Router has forgotten the worker:
+// later reports of that stream must not be given to it, only the stream's end may be.
+struct CloseWorker {
+  Incarnation worker = 0;
+  absl::Status reason{};
+};
+using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased, CloseWorker>;
+
+// --- numbers ----------------------------------------------------------------------------------
+// Why a request was dispatched anew.
+enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
+inline constexpr int kFailoverCauses = 6;
+// Reasons to compute tokens of a prompt again: FailoverCause, and preemption or a move.
+inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
+
+struct ClusterView {
+  int prefill_workers = 0, decode_workers = 0;
+  int running = 0, waiting = 0;  // requests dispatched, and requests without a worker
+  bool draining = false;
+  int64_t max_context = 0;                            // the smallest of all workers
+  uint64_t model_fingerprint = 0;                     // of all workers, with the next
+  std::string numerics_id{};                          // empty: no worker is there
+  int64_t kv_pages_total = 0, kv_pages_free = 0;      // as decode workers report
+  int64_t kv_pages_promised = 0;                      // by tickets of running requests
+  int ending = 0;                                     // ended requests with parts still open
+  std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
+  uint64_t relays = 0;                                // attempts that were relays, since the start
+  uint64_t relays_in_rounds = 0;                      // relays with more than one round
+  std::array<uint64_t, kRelayPushes> relays_by_push{};
+  // Lost ranks and lost decode workers of relays that were replaced while the others went on.
+  uint64_t ranks_replaced = 0, sinks_replaced = 0;
+  uint64_t replaced_in_rounds = 0;  // both, in relays with more than one round
+  std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
+};
+
+}  // namespace baton

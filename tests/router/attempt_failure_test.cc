@@ -1,0 +1,152 @@
+// Blame, without a router: the worker that broken handoffs point at, and when a request that breaks
+// again and again is given up.
+#include "router/attempt_failure.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+using Catch::Contains;
+
+constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12, kFirst = 13;
+const Plan kChain{.prefill = kTail, .decode = kDecode, .heads = {{kFirst, 32}, {kHead, 32}}};
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
+constexpr absl::Duration kWait = absl::Milliseconds(200);
+
+PartEnded Failed(PartFault fault, bool was_prefill = true) {
+  return {.was_prefill = was_prefill,
+          .reason = EndReason::kFailed,
+          .fault = fault,
+          .message = "it broke"};
+}
+
+struct Fault : AttemptFault {
+  Fault() : AttemptFault(kWait) {}
+  void Report(Incarnation from, PartFault fault, absl::Duration after = absl::ZeroDuration()) {
+    OnPartFailed(kChain, from, Failed(fault), kNow + after);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an attempt in which nothing broke has no failure and no culprit") {
+  const Fault fault;
+  CHECK(fault.failure().message.empty());
+  CHECK(fault.Culprit() == 0);
+  CHECK_FALSE(fault.AwaitedUntil());
+  CHECK_FALSE(fault.MayHearMore(kNow));
+}
+
+TEST_CASE("a part that failed by itself, and a worker that was lost, are their own culprits") {
+  Fault fault;
+  fault.Report(kHead, PartFault::kOwn);
+  CHECK(fault.failure().cause == FailoverCause::kPartFailed);
+  CHECK(fault.failure().message == "it broke");
+  CHECK(fault.Culprit() == kHead);
+  fault.OnWorkerLost("decode", kDecode, "w1");
+  CHECK(fault.failure().cause == FailoverCause::kWorkerLost);
+  CHECK(fault.failure().message == "decode worker w1 was lost");
+  CHECK(fault.Culprit() == kDecode);
+  CHECK_FALSE(fault.MayHearMore(kNow));
+  fault.OnPartFailed(kChain, kTail, {.was_prefill = true, .reason = EndReason::kCancelled}, kNow);
+  CHECK(fault.failure().message == "prefill was given up by its worker");
+  fault.Report(kTail, PartFault::kDraining);
+  CHECK(fault.failure().cause == FailoverCause::kDraining);
+}
+
+TEST_CASE("one broken handoff points at its receiver, and more is awaited for a while") {
+  const auto culprit = [](Incarnation from, PartFault fault_of_part) {
+    Fault fault;
+    fault.Report(from, fault_of_part);
+    CHECK(fault.failure().cause == FailoverCause::kHandoffFailed);
+    CHECK(fault.AwaitedUntil() == kNow + kWait);
+    CHECK(fault.MayHearMore(kNow + kWait - absl::Milliseconds(1)));
+    CHECK_FALSE(fault.MayHearMore(kNow + kWait));
+    return fault.Culprit();
+  };
+  CHECK(culprit(kFirst, PartFault::kHandoff) == kHead);
+  CHECK(culprit(kHead, PartFault::kHandoff) == kTail);
+  CHECK(culprit(kTail, PartFault::kHandoff) == kDecode);
+  CHECK(culprit(kHead, PartFault::kPush) == kDecode);
+  CHECK(culprit(kTail, PartFault::kRing) == kFirst);
+  CHECK(culprit(kHead, PartFault::kInflow) == kHead);    // from kFirst
+  CHECK(culprit(kFirst, PartFault::kInflow) == kFirst);  // in rounds, from kTail
+  CHECK(culprit(kTail, PartFault::kPeer) == 0);          // which handoff is not known
+}
+
+TEST_CASE("two broken handoffs point at the worker that they share") {
+  Fault fault;
+  fault.Report(kFirst, PartFault::kHandoff);
+  SECTION("which sends in the second") { fault.Report(kTail, PartFault::kInflow); }
+  SECTION("which sends a push") { fault.Report(kHead, PartFault::kPush); }
+  CHECK(fault.Culprit() == kHead);
+  CHECK_FALSE(fault.MayHearMore(kNow));
+}
+
+TEST_CASE("both ends' reports of a handoff are one handoff") {
+  Fault fault;
+  fault.Report(kHead, PartFault::kInflow);
+  fault.Report(kFirst, PartFault::kHandoff, absl::Milliseconds(100));
+  CHECK(fault.MayHearMore(kNow));
+  CHECK(fault.AwaitedUntil() == kNow + kWait);  // counted from the first
+  fault.Report(kFirst, PartFault::kPush);
+  CHECK(fault.Culprit() == kFirst);
+}
+
+TEST_CASE("failed parts and lost workers are counted apart, until an attempt gets on") {
+  const RouterOptions options{.max_attempts = 2, .max_lost_attempts = 3};
+  FailureRecord record(options);
+  const AttemptFailure failed{.cause = FailoverCause::kPartFailed, .message = "it broke"};
+  const AttemptFailure lost{.cause = FailoverCause::kWorkerLost, .message = "it was lost"};
+  CHECK(record.Count(failed, false).ok());
+  CHECK(record.Count(lost, false).ok());
+  CHECK(record.Count({.cause = FailoverCause::kHandoffFailed}, false).ok());
+  SECTION("a failed part too many") {
+    const absl::Status status = record.Count({.cause = FailoverCause::kStuck}, false);
+    CHECK(status.code() == absl::StatusCode::kUnavailable);
+    CHECK_THAT(std::string(status.message()), Contains("after 2 attempts"));
+  }
+  SECTION("a lost worker too many") {
+    const absl::Status status = record.Count(lost, false);
+    CHECK(status.code() == absl::StatusCode::kAborted);
+    CHECK_THAT(std::string(status.message()), Contains("3 times in a row"));
+    CHECK_THAT(std::string(status.message()), Contains("it was lost"));
+  }
+  SECTION("an attempt that got on") {
+    CHECK(record.Count(failed, true).ok());
+    CHECK_FALSE(record.Count(failed, false).ok());
+  }
+  SECTION("draining workers and slow links count for nothing") {
+    for (int i = 0; i < 10; ++i) {
+      CHECK(record.Count({.cause = FailoverCause::kDraining}, false).ok());
+      CHECK(record.Count({.cause = FailoverCause::kSlowLink}, false).ok());
+    }
+    CHECK_FALSE(record.Count(failed, false).ok());
+  }
+}
+
+TEST_CASE("a broken handoff is blamed on the receiver, the next one on the sender too") {
+  const RouterOptions options;
+  FailureRecord record(options);
+  const Plan plan{.prefill = kTail, .decode = kDecode};
+  record.BlameHandoff(plan, false);
+  CHECK(record.avoid() == std::vector<Incarnation>{kDecode});
+  record.BlameHandoff({.prefill = kHead, .decode = kDecode}, false);
+  CHECK(record.avoid() == std::vector<Incarnation>{kDecode});
+  record.BlameHandoff(plan, false);
+  CHECK(record.avoid() == std::vector<Incarnation>{kDecode, kTail});
+  record.Blame(kTail);
+  CHECK(record.avoid().size() == 2);
+}
+
+TEST_CASE("a relay without a token is blamed on its heads, one that spoke like any attempt") {
+  const RouterOptions options;
+  FailureRecord silent(options), spoke(options);
+  silent.BlameHandoff(kChain, false);
+  CHECK(silent.avoid() == std::vector<Incarnation>{kFirst, kHead});
+  spoke.BlameHandoff(kChain, true);
+  CHECK(spoke.avoid() == std::vector<Incarnation>{kDecode});
+}
+
+}  // namespace baton

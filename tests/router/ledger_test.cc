@@ -1,0 +1,137 @@
+// The ledger alone: what an attempt takes at each worker, how it shrinks and grows, and that
+// nothing is left when the attempt is over.
+#include "router/ledger.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+constexpr int32_t kPage = 16;
+constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
+constexpr AttemptSpec kSpec{.n_prompt = 40, .max_tokens = 30};  // 3 pages, 5 with all tokens
+const Plan kPlan{.prefill = kTail, .decode = kDecode};
+const Plan kRelay{.prefill = kTail, .decode = kDecode, .heads = {{kHead, 32}}};
+
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
+
+void Reserve(Ledger& ledger, RequestId request, const Plan& plan = kPlan) {
+  ledger.Reserve(request, plan, kSpec, kPage, kNow);
+}
+
+}  // namespace
+
+TEST_CASE("an attempt takes work at its prefill worker, a row and promised pages at the other") {
+  Ledger ledger;
+  Reserve(ledger, 1);
+  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 40);
+  CHECK_FALSE(ledger.At(kTail).parts.at(1).is_slice);
+  CHECK(ledger.At(kTail).rows_held == 0);
+  CHECK(ledger.At(kDecode).parts.at(1).prefill.tokens == 0);
+  CHECK(ledger.At(kDecode).rows_held == 1);
+  CHECK(ledger.At(kDecode).pages_held == 4);  // the prompt's and one to grow into
+  CHECK(ledger.pages_held() == 4);
+  ledger.Release(1, kPlan);
+  CHECK(ledger.At(kTail).parts.empty());
+  CHECK(ledger.At(kDecode).parts.empty());
+  CHECK(ledger.At(kDecode).rows_held == 0);
+  CHECK(ledger.pages_held() == 0);
+  ledger.Release(1, kPlan);  // no effect
+  CHECK(ledger.pages_held() == 0);
+}
+
+TEST_CASE("a row holds the pages promised, then those that its tokens fill") {
+  Ledger ledger;
+  Reserve(ledger, 1);
+  const auto pages = [&](int32_t tokens_left) {
+    ledger.OnTokensLeft(kDecode, 1, tokens_left);
+    return ledger.At(kDecode).pages_held;
+  };
+  CHECK(pages(29) == 4);
+  CHECK(pages(6) == 4);
+  CHECK(pages(5) == 5);
+  CHECK(ledger.At(kDecode).parts.at(1).held.tokens_left == 5);
+  ledger.OnTokensLeft(kTail, 1, 5);  // no row there
+  CHECK(ledger.pages_held() == 5);
+  ledger.Release(1, kPlan);
+  CHECK(ledger.pages_held() == 0);
+}
+
+TEST_CASE("a worker that does both has one part") {
+  Ledger ledger;
+  const Plan plan{.prefill = kTail, .decode = kTail};
+  Reserve(ledger, 1, plan);
+  REQUIRE(ledger.At(kTail).parts.size() == 1);
+  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 40);
+  CHECK(ledger.At(kTail).parts.at(1).decodes);
+  ledger.OnPrefillComputed(kTail, 1);
+  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 0);
+  CHECK(ledger.At(kTail).rows_held == 1);
+  ledger.Release(1, plan);
+  CHECK(ledger.At(kTail).parts.empty());
+  CHECK(ledger.pages_held() == 0);
+}
+
+TEST_CASE("each rank of a relay has its slice") {
+  Ledger ledger;
+  Reserve(ledger, 1, kRelay);
+  CHECK(ledger.At(kHead).parts.at(1).prefill.tokens == 32);
+  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 8);
+  CHECK(ledger.At(kHead).parts.at(1).is_slice);
+  CHECK(ledger.At(kTail).parts.at(1).is_slice);
+  CHECK(ledger.waiting_prompts() == 2);
+  ledger.OnPrefillComputed(kHead, 1);
+  CHECK(ledger.waiting_prompts() == 1);
+  ledger.Release(1, kRelay);
+  for (const Incarnation worker : {kHead, kTail, kDecode}) CHECK(ledger.At(worker).parts.empty());
+}
+
+TEST_CASE("prompts that wait: those there now, or as many as recent requests found") {
+  Ledger ledger;
+  for (RequestId request = 1; request <= 40; ++request) Reserve(ledger, request);
+  CHECK(ledger.waiting_prompts() == 40);
+  for (RequestId request = 1; request <= 40; ++request) ledger.Release(request, kPlan);
+  const double found = ledger.waiting_prompts();
+  CHECK(found > 25);
+  CHECK(found < 39);
+  Reserve(ledger, 41);
+  CHECK(ledger.waiting_prompts() == Approx(0.9 * found));
+}
+
+TEST_CASE("a prompt is shared if its worker has another one meanwhile, now or before") {
+  Ledger ledger;
+  Reserve(ledger, 1);
+  CHECK_FALSE(ledger.WasShared(1, kPlan));
+  Reserve(ledger, 2, kRelay);
+  CHECK(ledger.WasShared(1, kPlan));
+  CHECK(ledger.WasShared(2, kRelay));
+  ledger.Release(1, kPlan);
+  CHECK(ledger.WasShared(2, kRelay));
+  ledger.OnPrefillComputed(kTail, 2);
+  Reserve(ledger, 3);
+  CHECK_FALSE(ledger.WasShared(3, kPlan));  // the other prompt was computed before
+  ledger.Release(3, kPlan);
+  CHECK(ledger.WasShared(3, kPlan));  // unknown
+}
+
+TEST_CASE("a worker that leaves takes its account along; a later life begins an empty one") {
+  Ledger ledger;
+  Reserve(ledger, 1);
+  Reserve(ledger, 2);
+  CHECK(ledger.At(kDecode).last_chosen == 2);
+  std::vector<RequestId> requests = ledger.Leave(kDecode);
+  std::sort(requests.begin(), requests.end());
+  CHECK(requests == std::vector<RequestId>{1, 2});
+  CHECK(ledger.Leave(kDecode).empty());
+  CHECK(ledger.At(kDecode).last_chosen == 0);
+  CHECK(ledger.pages_held() == 0);
+  ledger.OnTokensLeft(kDecode, 1, 3);  // the worker is unknown
+  ledger.OnPrefillComputed(kDecode, 1);
+  ledger.Release(1, kPlan);
+  CHECK(ledger.At(kTail).parts.size() == 1);
+  CHECK(ledger.pages_held() == 0);
+}
+
+}  // namespace baton

@@ -1,0 +1,168 @@
+// The predictor on a membership and a ledger that the test writes by hand.
+#include "router/predictor.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/router_harness.h"
+
+namespace baton {
+namespace {
+
+constexpr Incarnation kDecode = 1;  // below prefill workers, as relays need it
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
+constexpr AttemptSpec kSpec{.n_prompt = 100, .max_tokens = 10, .may_relay = true};
+
+struct PredictorFixture {
+  explicit PredictorFixture(RelayRules rules = {}) : predictor(std::move(rules), members, ledger) {
+    for (const Incarnation worker : {kP1, kP2}) Join(Announce(worker, Role::kPrefill));
+    Join(Announce(kDecode, Role::kDecode));
+  }
+  void Join(const WorkerAnnounce& worker) { REQUIRE(members.Join(worker, kNow).ok()); }
+  void Reserve(RequestId request, Incarnation prefill, const AttemptSpec& spec = kSpec) {
+    ledger.Reserve(request, {.prefill = prefill, .decode = kDecode}, spec, 16, kNow);
+  }
+  void Load(Incarnation worker, const WorkerLoad& load, absl::Duration after = absl::Seconds(1)) {
+    members.OnLoad(worker, load, kNow + after);
+  }
+  Plan Choose(const AttemptSpec& spec = kSpec, const std::vector<Incarnation>& avoid = {}) const {
+    const std::optional<Plan> plan = predictor.Choose(spec, avoid, kNow);
+    REQUIRE(plan);
+    return *plan;
+  }
+  Candidate At(Incarnation worker, const AttemptSpec& spec = kSpec) const {
+    for (const Candidate& candidate : predictor.Candidates(spec, {}, kNow))
+      if (candidate.worker == worker) return candidate;
+    FAIL("no candidate");
+    return {};
+  }
+
+  Membership members{nullptr, nullptr};
+  Ledger ledger;
+  Predictor predictor;
+};
+
+// Both prefill workers compute 1,000 tokens per second.
+struct Measured : PredictorFixture {
+  explicit Measured(RelayRules rules = {}) : PredictorFixture(std::move(rules)) {
+    for (const Incarnation worker : {kP1, kP2}) Load(worker, MeasuredLoad(1000));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a worker that has measured nothing is taken to be like the fastest one") {
+  PredictorFixture f;
+  CHECK(f.At(kP1).prompt_ms == Approx(100));  // nobody has: 1,000 tokens per second
+  f.Load(kP1, MeasuredLoad(2000));
+  CHECK(f.At(kP2).prompt_ms == Approx(50));
+  f.Load(kDecode, MeasuredLoad(10'000));
+  CHECK(f.At(kP2).prompt_ms == Approx(10));
+  CHECK(f.At(kP1).prompt_ms == Approx(50));
+  CHECK(f.At(kDecode).decode_ms == Approx(20));
+  f.Load(kP1, {.decode_step_ms = 5});
+  CHECK(f.At(kDecode).decode_ms == Approx(5));
+}
+
+TEST_CASE("before a prompt go those that are not longer; the longer ones are passed") {
+  Measured f;
+  f.Reserve(1, kP1, {.n_prompt = 50, .max_tokens = 10});
+  f.Reserve(2, kP1, {.n_prompt = 300, .max_tokens = 10});
+  const Candidate worker = f.At(kP1);
+  CHECK(worker.ahead_ms == Approx(0).margin(1e-9));  // the report of a second later has none queued
+  CHECK(worker.passed == 1);
+  CHECK(worker.prefill_ms == Approx(200));
+  CHECK(f.At(kP2).prefill_ms == Approx(100));
+}
+
+TEST_CASE("a report shortens the queue, but not by parts that it may not have seen") {
+  PredictorFixture f;
+  f.Reserve(1, kP1);
+  WorkerLoad load = MeasuredLoad(1000);
+  load.prefill_queued_tokens = 30;
+  f.Load(kP1, load, absl::Milliseconds(20));
+  CHECK(f.At(kP1).ahead_ms == Approx(100));
+  f.Load(kP1, load, absl::Seconds(1));
+  CHECK(f.At(kP1).ahead_ms == Approx(30));
+  load.prefill_queued_tokens = 5000;  // never more than the ledger
+  f.Load(kP1, load, absl::Seconds(1));
+  CHECK(f.At(kP1).ahead_ms == Approx(100));
+}
+
+TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
+  PredictorFixture f;
+  f.Load(kDecode, {.decode_step_ms = 10});
+  CHECK(f.At(kDecode).room_wait_ms == 0);
+  f.members.OnNoRoom(kDecode, absl::Milliseconds(700), kNow);
+  CHECK(f.At(kDecode).room_wait_ms == Approx(700));
+  f.members.OnNoRoom(kDecode, absl::ZeroDuration(), kNow);
+  for (RequestId request = 1; request <= 8; ++request) f.Reserve(request, kP1);  // max_batch
+  CHECK(f.At(kDecode).room_wait_ms == Approx(100));  // ten tokens of the shortest
+  f.ledger.OnTokensLeft(kDecode, 5, 2);
+  CHECK(f.At(kDecode).room_wait_ms == Approx(20));
+  f.ledger.Release(3, {.prefill = kP1, .decode = kDecode});
+  CHECK(f.At(kDecode).room_wait_ms == 0);
+}
+
+TEST_CASE("a worker to avoid is taken when no other can, one that drains never") {
+  Measured f;
+  CHECK(f.Choose(kSpec, {kP1}).prefill == kP2);
+  CHECK(f.Choose(kSpec, {kP2}).prefill == kP1);
+  CHECK(f.Choose(kSpec, {kP1, kP2, kDecode}).decode == kDecode);
+  f.members.OnDraining(kP1);
+  CHECK(f.Choose(kSpec, {kP2}).prefill != kP1);
+  f.members.OnDraining(kP2);
+  f.members.OnDraining(kDecode);
+  CHECK_FALSE(f.predictor.Choose(kSpec, {}, kNow));
+}
+
+TEST_CASE("a request that fits no worker has no plan") {
+  Measured f;
+  CHECK_FALSE(f.predictor.Choose({.n_prompt = 2000, .max_tokens = 49}, {}, kNow));
+  CHECK(f.predictor.Choose({.n_prompt = 2000, .max_tokens = 48}, {}, kNow));
+}
+
+TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier attempt") {
+  PredictorFixture f({.min_tokens = 40});
+  CHECK_FALSE(f.Choose().is_relay());
+  f.Load(kP1, MeasuredLoad(1000));
+  const Plan relay = f.Choose();
+  CHECK(relay.is_relay());
+  CHECK(relay.first_token_ms < relay.alone_ms);
+  CHECK(f.predictor.OwnPrefillMs({.prefill = kP1}, kSpec) == Approx(100));
+  CHECK(f.predictor.OwnPrefillMs(relay, kSpec) < 60);  // the longest of two slices
+  AttemptSpec other = kSpec;
+  other.may_relay = false;
+  CHECK_FALSE(f.Choose(other).is_relay());
+  other = kSpec;
+  other.kept = {.worker = kP1, .tokens = 10};
+  CHECK_FALSE(f.Choose(other).is_relay());
+  CHECK_FALSE(
+      f.Choose(kSpec, {kP1, kP2, kDecode}).is_relay());  // nobody is left but those to avoid
+}
+
+TEST_CASE("relays that took longer than one worker are barred until costs change") {
+  Measured f({.min_tokens = 40});
+  const Plan relay = f.Choose();
+  REQUIRE(relay.is_relay());
+  const WorkerAnnounce& worker = f.members.At(kP1).about;
+  f.predictor.OnFit(worker, MeasuredLoad(1000).prefill_fit);
+  const double slow = 3 * relay.alone_ms / 1e3;
+  f.ledger.Reserve(1, relay, kSpec, 16, kNow);
+  // The prediction was right, but one worker is quicker.
+  f.predictor.OnFirstToken(1, relay, kSpec,
+                           {.predicted = slow, .actual = slow, .alone = relay.alone_ms / 1e3});
+  f.ledger.Release(1, relay);
+  CHECK_FALSE(f.Choose().is_relay());
+  f.predictor.OnFit(worker, MeasuredLoad(1040).prefill_fit);
+  CHECK_FALSE(f.Choose().is_relay());
+  SECTION("to a cost that differs by more than 5 %") {
+    f.predictor.OnFit(worker, MeasuredLoad(1100).prefill_fit);
+  }
+  SECTION("or a worker left and came back, whatever it costs") {
+    f.predictor.Leave(kP1);
+    f.predictor.OnFit(worker, MeasuredLoad(1040).prefill_fit);
+  }
+  CHECK(f.Choose().is_relay());
+}
+
+}  // namespace baton
