@@ -1,6 +1,7 @@
 // Ids of objects that cross processes: random or counted, never reused. Plain values.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@ using Incarnation = uint64_t;  // one life of a process: random at start, never 
 // Id of a promise of pages to one request; 128 random bits, minted by the router.
 struct TicketId {
   uint64_t high = 0, low = 0;
-  bool operator==(const TicketId&) const = default;
+  auto operator<=>(const TicketId&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const TicketId& id) {
     return H::combine(std::move(h), id.high, id.low);

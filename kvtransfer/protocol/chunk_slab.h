@@ -37,7 +37,6 @@ class ChunkSlab {
   bool empty() const { return free_.empty(); }
   int32_t n_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t n_slots() const { return n_slots_; }
-  bool all_free() const { return free_.size() == static_cast<size_t>(n_slots_); }
 
   std::byte* base() const { return memory_.get(); }
   int64_t bytes() const { return slot_bytes_ * n_slots_; }

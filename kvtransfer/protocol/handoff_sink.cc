@@ -326,9 +326,7 @@ void HandoffSink::Abort(absl::Status status, PeerNotice notice, int64_t now_us, 
   if (state_ == State::kAborting || ended()) return;
   status_ = std::move(status);
   if (notice == PeerNotice::kCancel)
-    out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
-                                            .code = static_cast<uint32_t>(status_.code()),
-                                            .reason = std::string(status_.message())});
+    out->messages.emplace_back(wire::FromStatus<wire::Cancel>(handoff(), status_));
   if (promised_) stock->Release(ticket_.promise_pages - n_bound_);
   state_ = State::kAborting;
   since_us_ = now_us;
@@ -344,9 +342,7 @@ void HandoffSink::FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out) {
   page_ids_.clear();
   n_bound_ = 0;
   if (answer_cancel_)
-    out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),
-                                               .code = static_cast<uint32_t>(status_.code()),
-                                               .reason = std::string(status_.message())});
+    out->messages.emplace_back(wire::FromStatus<wire::Cancelled>(handoff(), status_));
   ReportAborted(out);
 }
 

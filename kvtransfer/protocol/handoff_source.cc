@@ -288,9 +288,7 @@ void HandoffSource::SendCommit(int64_t now_us, HandoffEffects* out) {
 void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out) {
   if (ending()) return;
   if (tell_peer && state_ != State::kConnecting)
-    out->messages.emplace_back(wire::Cancel{.handoff = handoff(),
-                                            .code = static_cast<uint32_t>(status.code()),
-                                            .reason = std::string(status.message())});
+    out->messages.emplace_back(wire::FromStatus<wire::Cancel>(handoff(), status));
   status_ = std::move(status);
   state_ = State::kEnding;
   ending_us_ = now_us;
@@ -305,9 +303,7 @@ void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
   if (n_reads_ > 0) return;
   state_ = State::kEnded;
   if (answer_cancel_)
-    out->messages.emplace_back(wire::Cancelled{.handoff = handoff(),
-                                               .code = static_cast<uint32_t>(status_.code()),
-                                               .reason = std::string(status_.message())});
+    out->messages.emplace_back(wire::FromStatus<wire::Cancelled>(handoff(), status_));
   out->events.emplace_back(HandoffEnded{ticket_.id, status_, now_us - opened_us_});
 }
 

@@ -30,7 +30,8 @@ namespace baton {
 
 using ConnectionId = uint64_t;    // never reused within a link, never 0
 using AnnouncementId = uint64_t;  // a chunk the peer offers
-using OperationId = uint64_t;     // chosen by the caller of Announce and Accept
+// Chosen by the caller: unique among its announced chunks, and among its accepted ones.
+using OperationId = uint64_t;
 
 struct ConnectionAccepted {  // a peer connected to this end's address
   ConnectionId connection = 0;

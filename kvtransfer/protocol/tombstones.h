@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "common/ids.h"
+#include "kvtransfer/protocol/wire.h"
 
 namespace baton {
 
@@ -37,6 +37,15 @@ class Tombstones {
   const Entry* Find(const TicketId& id, Epoch epoch) const {
     const auto it = entries_.find(id);
     return it != entries_.end() && it->second.epoch >= epoch ? &it->second : nullptr;
+  }
+  // Answers OPEN, COMMIT or CANCEL of a handoff that is not open: tells how it ended.
+  wire::Message AnswerTo(const wire::Handoff& handoff) const {
+    const Entry* entry = Find(handoff.ticket_id, handoff.epoch);
+    if (entry == nullptr || (entry->status.ok() && entry->epoch != handoff.epoch))
+      return wire::FromStatus<wire::Cancelled>(handoff,
+                                               absl::AbortedError("no such handoff is open here"));
+    if (entry->status.ok()) return wire::Committed{handoff};
+    return wire::FromStatus<wire::Cancelled>(handoff, entry->status);
   }
 
  private:

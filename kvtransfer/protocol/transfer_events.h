@@ -206,6 +206,7 @@ struct TransferCounters {  // for metrics; any thread
   // connection, and chunks of these that were not sent again.
   uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
 
+  void CountRefusal(ChunkRefusal why) { ++refused_chunks[static_cast<size_t>(why)]; }
   uint64_t refused(ChunkRefusal why) const { return refused_chunks[static_cast<size_t>(why)]; }
   uint64_t refused() const {
     return std::accumulate(refused_chunks.begin(), refused_chunks.end(), uint64_t{0});

@@ -244,6 +244,15 @@ uint64_t ChunkDigest(uint32_t chunk_seq, uint32_t payload_crc) {
   return x ^ (x >> 31);
 }
 
+const Handoff* HandoffOf(const Message& message) {
+  return std::visit(
+      [](const auto& m) -> const Handoff* {
+        if constexpr (requires { m.handoff; }) return &m.handoff;
+        return nullptr;
+      },
+      message);
+}
+
 absl::Status ToStatus(uint32_t code, const std::string& text) {
   if (code > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated))
     return absl::UnknownError(text);

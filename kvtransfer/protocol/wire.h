@@ -73,7 +73,7 @@ struct Open {
 struct Handoff {
   TicketId ticket_id;
   Epoch epoch = 0;
-  bool operator==(const Handoff&) const = default;
+  auto operator<=>(const Handoff&) const = default;
 };
 // The pages are reserved: DATA may begin.
 struct Promise {
@@ -158,6 +158,9 @@ struct Pong {
 using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
                              Committed, Cancel, Cancelled, Ping, Pong, AwaitingParts>;
 
+// The handoff that a message is about; nullptr: a message of the connection, or OPEN.
+const Handoff* HandoffOf(const Message& message);
+
 std::string Encode(const Message& message);
 // InvalidArgument: not a message of this version, or a wrong length; trailing bytes are invalid.
 // DataLoss: damaged on the way.
@@ -200,5 +203,10 @@ uint64_t ChunkDigest(uint32_t chunk_seq, uint32_t payload_crc);
 
 // The absl::Status of a Cancel, Cancelled or HelloAck; a code out of range reads as kUnknown.
 absl::Status ToStatus(uint32_t code, const std::string& text);
+// Cancel or Cancelled with a status that is not OK.
+template <typename M>
+M FromStatus(const Handoff& handoff, const absl::Status& status) {
+  return {handoff, static_cast<uint32_t>(status.code()), std::string(status.message())};
+}
 
 }  // namespace baton::wire

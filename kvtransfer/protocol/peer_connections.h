@@ -1,0 +1,122 @@
+// Connections of this process to its peers: HELLO and its answer, PING and PONG, silence, the end.
+// Knows no handoffs: events of the link and the time go in; ConnectionEffects and calls on the Link
+// come out.
+//
+// Connections are one-way: the source's end connects, and keeps the connection for later handoffs.
+// Either end PINGs a silent connection. States, deadlines and transitions: ConnectionTable;
+// docs/HANDOFF.md. now_us: microseconds of one monotonic clock. Owner: TransferCore, link thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/state_machine.h"
+#include "kvtransfer/protocol/transfer_setup.h"
+
+namespace baton {
+
+const MachineTable& ConnectionTable();
+
+enum class Loss {
+  kBroken,  // handoffs continue over the next connection
+  kGone     // the peer is given up: handoffs end
+};
+
+// --- effects
+struct ConnectionReady {  // an outgoing one: the peer accepted our HELLO
+  ConnectionId connection = 0;
+};
+struct ConnectionOver {
+  ConnectionId connection = 0;
+  absl::Status status;  // why; not OK
+  Loss loss = Loss::kBroken;
+};
+// Messages about handoffs: over an outgoing connection, and over an incoming one.
+struct SinkMessage {
+  ConnectionId connection = 0;
+  wire::Message message;
+};
+struct SourceMessage {
+  ConnectionId connection = 0;
+  Incarnation source = 0;
+  wire::Message message;
+};
+// A chunk announced by the peer of an incoming connection: addressed to this process, undamaged.
+struct ChunkOffered {
+  ConnectionId connection = 0;
+  AnnouncementId announcement = 0;
+  wire::ChunkHeader header;
+};
+struct RoundTrip {  // of a PING and its PONG
+  Incarnation peer = 0;
+  int64_t us = 0;
+};
+using ConnectionEffect = std::variant<ConnectionReady, ConnectionOver, SinkMessage, SourceMessage,
+                                      ChunkOffered, RoundTrip>;
+
+class PeerConnections {
+ public:
+  static constexpr size_t kMaxConnections = 1'024;
+
+  explicit PeerConnections(TransferSetup* setup);  // outlives this object
+
+  void On(const ConnectionAccepted& event, int64_t now_us);
+  void On(const MessageArrived& event, int64_t now_us);
+  void On(const ChunkAnnounced& event, int64_t now_us);
+  void On(const ConnectionLost& event, int64_t now_us);
+  // Called every few milliseconds: ends connections that are past their deadline, PINGs silent
+  // ones.
+  void Tick(int64_t now_us);
+  void ShutDown() { shutting_down_ = true; }  // accepts no further connection
+  void CloseAll();                            // gives all peers up
+
+  // The outgoing connection to this peer at this address, made if there is none.
+  ConnectionId ConnectTo(Incarnation peer, const std::string& address, int64_t now_us);
+  // True: messages about handoffs may be sent.
+  bool ready(ConnectionId id) const;
+  // Ignored if the connection is over; so is Break.
+  void Send(ConnectionId id, const wire::Message& message);
+  // Closes a connection as broken; ConnectionOver follows as an effect.
+  void Break(ConnectionId id, absl::string_view why) {
+    Drop(id, absl::UnavailableError(why), Loss::kBroken);
+  }
+
+  // Effects since the last call, in order.
+  std::vector<ConnectionEffect> TakeEffects() { return std::exchange(effects_, {}); }
+
+ private:
+  enum class State { kGreeting, kReady, kClosed };
+  struct Connection {
+    MachineState<State> state;  // ready: HELLO is exchanged
+    bool outgoing = false;
+    std::string address{};  // outgoing: the peer's
+    Incarnation peer = 0;   // outgoing: expected; incoming: named by HELLO
+    int64_t opened_us = 0, heard_us = opened_us, pinged_us = opened_us;
+
+    bool ready() const { return state == State::kReady; }
+  };
+
+  MachineState<State> NewState() const { return {ConnectionTable(), setup_->options.transitions}; }
+  // False: the message is not allowed on this connection.
+  bool OnMessage(ConnectionId id, Connection& connection, wire::Message message, int64_t now_us);
+  void OnHello(ConnectionId id, Connection& connection, const wire::Hello& hello);
+  bool OnHelloAck(ConnectionId id, Connection& connection, const wire::HelloAck& ack);
+  std::string HelloDifference(const wire::Hello& hello) const;
+  void Refuse(const ChunkAnnounced& event, ChunkRefusal why, absl::Status status, Loss loss);
+  void Drop(ConnectionId id, absl::Status status, Loss loss);
+  void Forget(ConnectionId id, absl::Status status, Loss loss);
+
+  TransferSetup* const setup_;
+  const wire::Identity identity_;
+  std::map<ConnectionId, Connection> connections_;
+  std::vector<ConnectionEffect> effects_;
+  int64_t ticked_us_ = 0;
+  bool shutting_down_ = false;
+};
+
+}  // namespace baton

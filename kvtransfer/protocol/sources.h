@@ -1,0 +1,86 @@
+// All handoffs that this process sends: a HandoffSource for each, its connection, its chunks under
+// way, and the order in which chunks are announced. Commands, effects of PeerConnections, the end
+// of sends and the time go in; calls on PeerConnections, Link and LinkStats and TransferEvents come
+// out. now_us: microseconds of one monotonic clock. Owner: TransferCore, link thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kvtransfer/protocol/chunk_slab.h"
+#include "kvtransfer/protocol/handoff_source.h"
+#include "kvtransfer/protocol/link_stats.h"
+#include "kvtransfer/protocol/peer_connections.h"
+
+namespace baton {
+
+class Sources {
+ public:
+  static constexpr int64_t kPumpBytes = 4 << 20;
+
+  // All outlive this object.
+  Sources(TransferSetup* setup, PeerConnections* connections, LinkStats* links);
+
+  void On(OpenHandoff& command, int64_t now_us);
+  void On(SendCells& command, int64_t now_us);
+  void On(CommitHandoff& command, int64_t now_us);
+  void On(const CancelHandoff& command, int64_t now_us);
+  void On(const ConnectionReady& ready, int64_t now_us);
+  void On(const ConnectionOver& over, int64_t now_us);
+  void On(const SinkMessage& from, int64_t now_us);
+  void On(const ChunkSent& event, int64_t now_us);
+  void Tick(int64_t now_us);
+  void ShutDown(int64_t now_us);  // ends all handoffs, and new ones as they come
+  // Announces chunks: one of each source in turn, at most kPumpBytes. True: more chunks wait.
+  // Chunks of relays' chains go first: other chunks are announced only when no chain has a chunk to
+  // announce, and, while a chain has bytes under way, one at a time in total. So a chain waits for
+  // at most one chunk, and other traffic still progresses.
+  bool Pump(int64_t now_us);
+
+  bool empty() const { return sources_.empty(); }
+  size_t n_operations() const { return sends_.size(); }
+  // Events since the last call, in order.
+  std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+ private:
+  struct Source {
+    HandoffSource machine;
+    std::string address;  // of the peer
+    LinkStats::Flow flow;
+    ConnectionId connection = 0;  // 0: none
+    HandoffEffects effects{};     // of the machine, for Apply
+  };
+  struct SendOperation {
+    TicketId source;
+    uint32_t chunk_seq;
+    std::byte* slot;  // nullptr: read from the pool
+  };
+
+  void Connect(const TicketId& id, int64_t now_us);
+  void End(const TicketId& id, absl::Status status, int64_t now_us);
+  // Sends and emits the machine's effects, and erases it if it has ended: no reference to it
+  // survives the call.
+  void Apply(TicketId id, int64_t now_us);
+  // False: no chunk of this kind can be announced now, or no slot is free.
+  bool PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us);
+  bool AnnounceNext(Source& source, int64_t now_us);
+
+  TransferSetup* const setup_;
+  PeerConnections* const connections_;
+  LinkStats* const links_;
+  ChunkSlab slab_;
+  std::map<TicketId, Source> sources_;  // ordered, so that each run has the same order
+  absl::flat_hash_map<OperationId, SendOperation> sends_;
+  OperationId next_operation_ = 1;
+  std::array<TicketId, kTraffics> pump_after_{};  // last source that had its turn
+  bool shutting_down_ = false;
+  std::vector<TransferEvent> events_;
+};
+
+}  // namespace baton

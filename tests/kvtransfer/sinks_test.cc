@@ -1,0 +1,327 @@
+// Sinks over connections that exist only in the test: who is promised pages, which attempt lives,
+// what fails together, and what is answered after the end. HandoffSink has its own cases.
+#include "kvtransfer/protocol/sinks.h"
+
+#include "kvtransfer/protocol/crc32c.h"
+#include "tests/kvtransfer/connected_peers.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr Incarnation kSource = 5, kOther = 6;
+
+struct Rig : ConnectedPeers {  // each chunk needs one of two slots
+  explicit Rig(int32_t lent = 8) : ConnectedPeers(/*gap=*/8), from(Accept(kSource)) {
+    LendPages lend{.pages = {}, .expected_wait_us = 55};
+    for (int32_t page = 0; page < lent; ++page) lend.pages.push_back(page);
+    sinks.On(lend, 0);
+    Settle();
+    sinks.TakeEvents();
+  }
+  void Settle(int64_t now_us = 0) {
+    for (const ConnectionEffect& effect : connections.TakeEffects()) {
+      if (const auto* over = std::get_if<ConnectionOver>(&effect)) sinks.On(*over, now_us);
+      if (const auto* message = std::get_if<SourceMessage>(&effect)) sinks.On(*message, now_us);
+      if (const auto* chunk = std::get_if<ChunkOffered>(&effect)) sinks.On(*chunk, now_us);
+    }
+    sinks.Settle(now_us);
+  }
+  void FromSource(ConnectionId id, const wire::Message& message) {
+    Receive(id, message);
+    Settle();
+  }
+  void Cancel(const TicketId& id, Epoch epoch) {
+    sinks.On(CancelHandoff{id, epoch}, 0);
+    Settle();
+  }
+  void Await(const Ticket& ticket, std::vector<int32_t> pages, Epoch epoch = 1) {
+    AwaitInflow await{ticket.id, epoch, std::move(pages)};
+    sinks.On(await, 0);
+    Settle();
+  }
+  // Announces both planes of a page and returns the payload's CRC.
+  uint32_t Announce(const Ticket& ticket, uint32_t page, uint32_t seq) {
+    wire::ChunkHeader header{.handoff = {ticket.id, ticket.epoch},
+                             .n_planes = 2,
+                             .first_page = page,
+                             .n_pages = 1,
+                             .length = 100,
+                             .sender = kSource,
+                             .receiver = kSelf,
+                             .chunk_seq = seq};
+    header.payload_crc = ExtendCrc32c(wire::IdentityCrc(header), payload.data(), payload.size());
+    const wire::ChunkHeaderBytes bytes = wire::Encode(header);
+    connections.On(
+        ChunkAnnounced{from, ++announcement,
+                       std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), 100},
+        0);
+    Settle();
+    return header.payload_crc;
+  }
+  void Land(size_t n) {
+    std::copy(payload.begin(), payload.end(), link.accepted.at(n).destination);
+    sinks.On(ChunkLanded{link.accepted.at(n).operation, true}, 0);
+    Settle();
+  }
+  // Sends all of a handoff, from announcement to COMMIT.
+  void Bring(const Ticket& ticket, uint32_t first_page = 0) {
+    uint64_t digest = 0;
+    for (int32_t page = 0; page < ticket.kv_pages - ticket.first_own_page(); ++page) {
+      const auto seq = static_cast<uint32_t>(page);
+      digest += wire::ChunkDigest(seq, Announce(ticket, first_page + seq, seq));
+      Land(link.accepted.size() - 1);
+      link.Take<wire::Ack>(from);
+    }
+    FromSource(from, wire::Done{{ticket.id, ticket.epoch}, 0, digest});
+    FromSource(from, wire::Commit{{ticket.id, ticket.epoch}, 4, 5});
+  }
+  // The events of one kind since the last call; ReceivePoolChanged are dropped with all others.
+  template <typename E>
+  std::vector<E> Take() {
+    std::vector<E> taken;
+    for (TransferEvent& event : sinks.TakeEvents())
+      if (auto* e = std::get_if<E>(&event)) taken.push_back(std::move(*e));
+    return taken;
+  }
+
+  Sinks sinks{&setup, &connections};
+  const ConnectionId from;
+  std::vector<std::byte> payload = std::vector<std::byte>(100, std::byte{0x5a});
+  AnnouncementId announcement = 0;
+};
+
+const Ticket kTicket = MakeTicket(1, 2, 2, 3);
+
+TEST_CASE("sinks: a handoff is promised, received, and answered the same after its end") {
+  Rig rig;
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  rig.link.Take<wire::Promise>(rig.from);
+  CHECK(rig.sinks.stock().free_pages() == 5);
+  rig.Bring(kTicket);
+  rig.link.Take<wire::Committed>(rig.from);
+  const auto arrived = rig.Take<HandoffArrived>();
+  REQUIRE(arrived.size() == 1);
+  CHECK(arrived[0].pages.size() == 3);
+  for (const int32_t plane : {0, 1})
+    CHECK(rig.pool.cell(arrived[0].pages[1], plane)[0] == std::byte{0x5a});
+  CHECK(rig.sinks.empty());
+  CHECK(rig.sinks.n_operations() == 0);
+  rig.FromSource(rig.from, wire::Commit{{kTicket.id, 1}, 4, 5});
+  rig.link.Take<wire::Committed>(rig.from);
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  rig.link.Take<wire::Committed>(rig.from);
+  CHECK(rig.sinks.TakeEvents().empty());
+}
+
+TEST_CASE("sinks: who asked first is promised first, and a suspended one keeps its place") {
+  Rig rig(/*lent=*/3);
+  const ConnectionId other = rig.Accept(kOther);
+  const Ticket second = MakeTicket(2, 2, 2, 3), third = MakeTicket(3, 2, 1, 1);
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  rig.link.Take<wire::Promise>(rig.from);
+  rig.FromSource(rig.from, wire::Open{second});
+  CHECK(rig.link.Take<wire::NoRoom>(rig.from).expected_wait_us == 55);
+  rig.FromSource(other, wire::Open{third});
+  rig.link.Take<wire::NoRoom>(other);
+  CHECK(rig.Take<ReceivePoolChanged>().back().waiting == 2);
+  rig.connections.Break(rig.from, "cut");
+  rig.Settle();
+  rig.Cancel(kTicket.id, 1);
+  rig.link.Take<wire::Promise>(other);  // the second cannot be answered now
+  CHECK(rig.sinks.stock().free_pages() == 2);
+  const ConnectionId again = rig.Accept(kSource);
+  rig.FromSource(again, wire::Open{second});
+  rig.link.Take<wire::NoRoom>(again);
+  rig.Cancel(third.id, 1);
+  rig.link.Take<wire::Cancel>(other);
+  rig.link.Take<wire::Promise>(again);
+  CHECK(rig.sinks.stock().free_pages() == 0);
+}
+
+TEST_CASE("sinks: pages of an inflow are named before its OPEN or after it") {
+  const Ticket inflow = MakeTicket(1, 2, 2, 0);
+  for (const bool before : {true, false}) {
+    Rig rig;
+    if (before) rig.Await(inflow, {10, 11});
+    CHECK(rig.sinks.empty() != before);
+    rig.FromSource(rig.from, wire::Open{inflow});
+    if (!before) {
+      CHECK(rig.link.Take<wire::NoRoom>(rig.from).expected_wait_us == 0);
+      rig.Await(inflow, {10, 11});
+    }
+    rig.link.Take<wire::Promise>(rig.from);
+    rig.Bring(inflow);
+    rig.link.Take<wire::Committed>(rig.from);
+    CHECK(rig.Take<InflowArrived>().back().n_planes == 2);
+    CHECK(rig.pool.cell(11, 1)[0] == std::byte{0x5a});
+    CHECK(rig.sinks.stock().free_pages() == 8);
+  }
+  Rig rig;
+  rig.Await(inflow, {10, 11, 12});  // not the pages of the ticket
+  rig.FromSource(rig.from, wire::Open{inflow});
+  CHECK(rig.link.Take<wire::Cancelled>(rig.from).code ==
+        static_cast<uint32_t>(absl::StatusCode::kInvalidArgument));
+  CHECK(rig.Take<InflowFailed>().size() == 1);
+  CHECK(rig.sinks.empty());
+}
+
+TEST_CASE("sinks: of one ticket the latest epoch lives, opened or awaited") {
+  const auto of_epoch = [](Epoch epoch) { return MakeTicket(1, 2, 2, 0, epoch); };
+  Rig rig;
+  rig.FromSource(rig.from, wire::Open{of_epoch(2)});
+  rig.link.Take<wire::NoRoom>(rig.from);
+  rig.FromSource(rig.from, wire::Open{of_epoch(1)});
+  CHECK(rig.link.Take<wire::Cancelled>(rig.from).handoff.epoch == 1);
+  rig.Await(of_epoch(1), {10, 11}, 1);
+  CHECK(Only<InflowFailed>(rig.sinks.TakeEvents()).epoch == 1);
+  rig.Await(of_epoch(3), {10, 11}, 3);
+  CHECK(rig.link.Take<wire::Cancel>(rig.from).handoff.epoch == 2);
+  rig.FromSource(rig.from, wire::Open{of_epoch(4)});
+  rig.link.Take<wire::NoRoom>(rig.from);
+  CHECK(Only<InflowFailed>(rig.sinks.TakeEvents()).epoch == 3);
+  rig.Cancel(of_epoch(4).id, 5);
+  rig.link.Take<wire::Cancel>(rig.from);
+  rig.FromSource(rig.from, wire::Open{of_epoch(5)});
+  rig.link.Take<wire::Cancelled>(rig.from);
+  CHECK(rig.sinks.empty());
+}
+
+TEST_CASE("sinks: a main handoff and its parts complete together, opened in any order") {
+  const Ticket main = MakeMain(1, 2, 3, 4, /*first_page=*/2);
+  const Ticket part = MakePart(main, 2, 0, 2);
+  for (const bool part_first : {true, false}) {
+    Rig rig;
+    if (part_first) {
+      rig.FromSource(rig.from, wire::Open{part});
+      rig.link.Take<wire::NoRoom>(rig.from);
+    }
+    rig.FromSource(rig.from, wire::Open{main});
+    rig.link.Take<wire::Promise>(rig.from);
+    if (!part_first) rig.FromSource(rig.from, wire::Open{part});
+    rig.link.Take<wire::Promise>(rig.from);
+    CHECK(rig.sinks.bound_pages() == 2);
+    rig.Bring(main, /*first_page=*/2);
+    rig.link.Take<wire::AwaitingParts>(rig.from);
+    CHECK(rig.Take<HandoffArrived>().empty());
+    rig.Bring(part);
+    rig.link.Take<wire::Committed>(rig.from);
+    rig.link.Take<wire::Committed>(rig.from);
+    CHECK(rig.Take<HandoffArrived>().at(0).pages.size() == 4);
+    CHECK(rig.sinks.empty());
+    CHECK(rig.sinks.bound_pages() == 0);
+  }
+}
+
+TEST_CASE("sinks: one part fails, all fail, and pages come back when nothing writes them") {
+  const Ticket main = MakeMain(1, 2, 3, 4, /*first_page=*/2);
+  const Ticket first = MakePart(main, 2, 0, 1), second = MakePart(main, 3, 1, 1);
+  Rig rig;
+  for (const Ticket& ticket : {main, first, second}) rig.FromSource(rig.from, wire::Open{ticket});
+  rig.Announce(first, 0, 0);
+  rig.link.sent.clear();
+  rig.sinks.TakeEvents();
+  SECTION("cancelled by its source") {
+    rig.FromSource(rig.from, wire::Cancel{{second.id, 1}, 1, "gone"});
+  }
+  SECTION("one that has pages of another comes") {
+    const ConnectionId other = rig.Accept(kOther);
+    rig.FromSource(other, wire::Open{MakePart(main, 4, 1, 1)});
+  }
+  CHECK(rig.sinks.bound_pages() == 2);  // a receive of the first may still write
+  CHECK(rig.Take<HandoffAborted>().empty());
+  rig.Land(0);
+  CHECK(rig.Take<HandoffAborted>().size() == 1);
+  CHECK(rig.sinks.empty());
+  CHECK(rig.sinks.stock().free_pages() == 8);
+  rig.link.sent.clear();
+  rig.FromSource(rig.from, wire::Open{MakePart(main, 5, 1, 1)});  // too late
+  rig.link.Take<wire::Cancelled>(rig.from);
+}
+
+TEST_CASE("sinks: a broken connection keeps what arrived, that of a peer given up ends it") {
+  Rig rig;
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  rig.link.Take<wire::Promise>(rig.from);
+  rig.Announce(kTicket, 0, 0);
+  rig.Land(0);
+  rig.link.Take<wire::Ack>(rig.from);
+  // The source is back before its old connection is known to be over.
+  const ConnectionId again = rig.Accept(kSource);
+  rig.FromSource(again, wire::Open{kTicket, /*resume_from=*/0});
+  CHECK(rig.link.closed == std::vector<ConnectionId>{rig.from});
+  CHECK(rig.setup.counters.connections_lost == 1);
+  CHECK(rig.link.Take<wire::Ack>(again).chunk_seq == 0);
+  rig.link.Take<wire::Promise>(again);
+  CHECK(rig.Take<HandoffAborted>().empty());
+  rig.FromSource(again, wire::Promise{});  // no source promises
+  CHECK(rig.Take<HandoffAborted>().size() == 1);
+  CHECK(rig.setup.counters.connections_lost == 2);
+  CHECK(rig.sinks.stock().free_pages() == 8);
+}
+
+TEST_CASE("sinks: a chunk of another connection or handoff is refused with a reason") {
+  Rig rig;
+  const ConnectionId other = rig.Accept(kOther);
+  rig.FromSource(other, wire::Open{kTicket});
+  rig.link.Take<wire::Promise>(other);
+  rig.Announce(kTicket, 0, 0);  // of the first source
+  CHECK(rig.link.Take<wire::Nack>(rig.from).reason == wire::NackReason::kUnknownTicket);
+  CHECK(rig.setup.counters.refused(ChunkRefusal::kUnknownHandoff) == 1);
+  CHECK(rig.link.refused.size() == 1);
+  CHECK(rig.link.accepted.empty());
+  CHECK(rig.sinks.bound_pages() == 0);
+}
+
+TEST_CASE("sinks: chunks without a slot are held, and refused when their handoff ends") {
+  Rig rig;
+  const Ticket ticket = MakeTicket(1, 2, 4, 4);
+  rig.FromSource(rig.from, wire::Open{ticket});
+  rig.link.Take<wire::Promise>(rig.from);
+  for (const uint32_t page : {0u, 1u}) rig.Announce(ticket, page, page);
+  const Ticket second = MakeTicket(2, 2, 1, 1);
+  rig.FromSource(rig.from, wire::Open{second});
+  rig.link.Take<wire::Promise>(rig.from);
+  rig.Announce(second, 0, 0);
+  CHECK(rig.link.accepted.size() == 2);
+  CHECK(rig.sinks.n_operations() == 3);
+  SECTION("a slot is free again") {
+    rig.Land(0);
+    REQUIRE(rig.link.accepted.size() == 3);
+    CHECK(rig.link.accepted[2].announcement == 3);
+  }
+  SECTION("its handoff ends") {
+    rig.Cancel(second.id, 1);
+    CHECK(rig.link.refused == std::vector<AnnouncementId>{3});
+    CHECK(rig.Take<HandoffAborted>().size() == 1);
+    CHECK(rig.sinks.n_operations() == 2);
+  }
+}
+
+TEST_CASE("sinks: when this worker shuts down, nothing stays open or awaited, and nothing opens") {
+  Rig rig;
+  const Ticket inflow = MakeTicket(2, 2, 2, 0);
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  rig.Await(inflow, {10, 11});
+  rig.link.sent.clear();
+  rig.sinks.TakeEvents();
+  rig.sinks.ShutDown(0);
+  rig.link.Take<wire::Cancel>(rig.from);
+  CHECK(rig.sinks.empty());
+  const std::vector<TransferEvent> events = rig.sinks.TakeEvents();
+  REQUIRE(events.size() == 2);
+  CHECK(std::get<HandoffAborted>(events[0]).status.code() == absl::StatusCode::kUnavailable);
+  CHECK(std::get<InflowFailed>(events[1]).ticket_id == inflow.id);
+  rig.FromSource(rig.from, wire::Open{MakeTicket(3, 2, 1, 1)});
+  CHECK(rig.link.Take<wire::Cancelled>(rig.from).code ==
+        static_cast<uint32_t>(absl::StatusCode::kUnavailable));
+  rig.Await(MakeTicket(4, 2, 2, 0), {10, 11});
+  CHECK(rig.Take<InflowFailed>().size() == 1);
+  ReclaimPages all{.n = 100};
+  rig.sinks.On(all, 0);
+  CHECK(rig.Take<PagesReturned>().at(0).pages.size() == 8);
+}
+
+}  // namespace
+}  // namespace baton
