@@ -31,7 +31,7 @@ void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spe
     part.decodes = true;
     part.spec = spec;
     part.page_tokens = page_tokens;
-    part.held = {.pages = PromisePages(spec, page_tokens), .tokens_left = spec.max_tokens};
+    part.held = {.pages = spec.PromisePages(page_tokens), .tokens_left = spec.max_tokens};
     account.pages_held += part.held.pages;
     ++account.rows_held;
   }
@@ -52,7 +52,7 @@ void Ledger::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_
   Part* const part = Find(worker, request);
   if (part == nullptr || !part->decodes) return;
   const int32_t pages =
-      HeldPages(part->spec, part->spec.max_tokens - tokens_left, part->page_tokens);
+      part->spec.HeldPages(part->spec.max_tokens - tokens_left, part->page_tokens);
   accounts_.at(worker).pages_held += pages - part->held.pages;
   part->held = {.pages = pages, .tokens_left = tokens_left};
 }

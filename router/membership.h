@@ -13,17 +13,17 @@ namespace baton {
 enum class MemberState { kPresent, kDraining, kGone };
 const MachineTable& MembershipTable();
 
-struct Member {
-  WorkerAnnounce about;
-  MachineState<MemberState> state;
-  absl::Time heard_at;
-  WorkerLoad load{};
-  absl::Time load_at = absl::InfinitePast();
-  absl::Time no_room_until = absl::InfinitePast();
-};
-
 class Membership {
  public:
+  struct Member {
+    WorkerAnnounce about;
+    MachineState<MemberState> state;
+    absl::Time heard_at;
+    WorkerLoad load{};
+    absl::Time load_at = absl::InfinitePast();
+    absl::Time no_room_until = absl::InfinitePast();
+  };
+
   // table: slices tuned for one model, which every worker must have; null: any model.
   Membership(const PartitionTable* table, TransitionCounts* transitions)
       : table_(table), transitions_(transitions) {}

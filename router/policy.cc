@@ -86,22 +86,21 @@ int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
   return std::max(1, n_prompt - there);
 }
 
-int32_t PromptPages(const AttemptSpec& shape, int32_t page_tokens) {
-  return PagesFor(shape.n_prompt, page_tokens);
+int32_t AttemptSpec::PromptPages(int32_t page_tokens) const {
+  return PagesFor(n_prompt, page_tokens);
 }
 
-int32_t WholePages(const AttemptSpec& shape, int32_t page_tokens) {
-  return PagesFor(int64_t{shape.n_prompt} + shape.max_tokens - 1, page_tokens);
+int32_t AttemptSpec::WholePages(int32_t page_tokens) const {
+  return PagesFor(int64_t{n_prompt} + max_tokens - 1, page_tokens);
 }
 
-int32_t PromisePages(const AttemptSpec& shape, int32_t page_tokens) {
-  const int32_t whole = WholePages(shape, page_tokens);
-  return shape.covered ? whole : std::min(whole, PromptPages(shape, page_tokens) + 1);
+int32_t AttemptSpec::PromisePages(int32_t page_tokens) const {
+  const int32_t whole = WholePages(page_tokens);
+  return covered ? whole : std::min(whole, PromptPages(page_tokens) + 1);
 }
 
-int32_t HeldPages(const AttemptSpec& shape, int32_t made, int32_t page_tokens) {
-  return std::max(PromisePages(shape, page_tokens),
-                  PagesFor(int64_t{shape.n_prompt} + made, page_tokens));
+int32_t AttemptSpec::HeldPages(int32_t made, int32_t page_tokens) const {
+  return std::max(PromisePages(page_tokens), PagesFor(int64_t{n_prompt} + made, page_tokens));
 }
 
 double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
@@ -128,7 +127,7 @@ double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
   return room_wait_ms + room.step_ms * (1 + fullness);
 }
 
-const Candidate* Find(std::span<const Candidate> candidates, Incarnation worker) {
+const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation worker) {
   for (const Candidate& c : candidates)
     if (c.worker == worker) return &c;
   return nullptr;
@@ -136,7 +135,7 @@ const Candidate* Find(std::span<const Candidate> candidates, Incarnation worker)
 
 double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
                     double compute_ms) {
-  const Candidate* const sink = Find(candidates, decode);
+  const Candidate* const sink = CandidateOf(candidates, decode);
   const double promise_ms = sink == nullptr ? 0 : sink->room_wait_ms;
   return std::max(queue_ms, promise_ms) + compute_ms;
 }
@@ -300,7 +299,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptSpec& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {
-  const Candidate* const first = Find(candidates, plan.prefill);
+  const Candidate* const first = CandidateOf(candidates, plan.prefill);
   BATON_CHECK(first != nullptr);
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
@@ -312,7 +311,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
-  const Candidate* const must = Find(may_prefill, plan.prefill);
+  const Candidate* const must = CandidateOf(may_prefill, plan.prefill);
   const RelayPlanRequest request{.tokens = shape.n_prompt,
                                  .page_tokens = page_tokens,
                                  .rules = rules,

@@ -39,17 +39,16 @@ struct AttemptSpec {
   bool prefill_only() const { return max_tokens == 1; }
   // Tokens that `worker` must compute: at least one, for its logits.
   int32_t PrefillTokensAt(Incarnation worker) const;
+  // Pages of the prompt's KV, and of all KV the attempt can write. The last token's KV is never
+  // written, since nothing follows it.
+  int32_t PromptPages(int32_t page_tokens) const;
+  int32_t WholePages(int32_t page_tokens) const;
+  // Pages promised: the prompt's and one to grow into, so that no pool is set aside for tokens that
+  // may never come; all of them when covered.
+  int32_t PromisePages(int32_t page_tokens) const;
+  // Pages held once `made` tokens are there.
+  int32_t HeldPages(int32_t made, int32_t page_tokens) const;
 };
-
-// Pages of the prompt's KV, and of all KV the attempt can write. The last token's KV is never
-// written, since nothing follows it.
-int32_t PromptPages(const AttemptSpec& shape, int32_t page_tokens);
-int32_t WholePages(const AttemptSpec& shape, int32_t page_tokens);
-// Pages promised: the prompt's and one to grow into, so that no pool is set aside for tokens that
-// may never come; all of them when covered.
-int32_t PromisePages(const AttemptSpec& shape, int32_t page_tokens);
-// Pages held once `made` tokens are there.
-int32_t HeldPages(const AttemptSpec& shape, int32_t made, int32_t page_tokens);
 
 // A request's place on a decode worker.
 struct DecodeReservation {
@@ -94,7 +93,7 @@ struct Candidate {
 };
 
 // The candidate that is this worker; null: none is.
-const Candidate* Find(std::span<const Candidate> candidates, Incarnation worker);
+const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation worker);
 
 struct Plan {
   Incarnation prefill = 0;  // computes the first token; in a relay: the tail

@@ -24,8 +24,8 @@ constexpr double kRecordedChange = 0.05;
 // Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
 // by the ledger, less what the worker reports as done, without trusting the report about parts it
 // may not have seen. A slice waits for the slices that are there, and so for what passes them.
-double AheadMs(const Member& worker, const Ledger::Account& account, const PrefillCost& cost,
-               int32_t tokens, bool is_slice) {
+double AheadMs(const Membership::Member& worker, const Ledger::Account& account,
+               const PrefillCost& cost, int32_t tokens, bool is_slice) {
   int64_t longest = tokens;
   for (const auto& [request, part] : account.parts)
     if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
@@ -58,7 +58,7 @@ void Predictor::OnFirstToken(RequestId request, const Plan& plan, const AttemptS
 }
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
-PrefillCost Predictor::CostAt(const Member& worker) const {
+PrefillCost Predictor::CostAt(const Membership::Member& worker) const {
   const PrefillFit* fit = &worker.load.prefill_fit;
   if (fit->n_seen == 0)
     for (const auto& [id, other] : members_.all())
@@ -68,7 +68,7 @@ PrefillCost Predictor::CostAt(const Member& worker) const {
   return CostOf(worker.about, fit->n_seen > 0 ? *fit : kUnknownFit);
 }
 
-double Predictor::StepMsAt(const Member& worker) const {
+double Predictor::StepMsAt(const Membership::Member& worker) const {
   if (worker.load.decode_step_ms > 0) return worker.load.decode_step_ms;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const auto& [id, other] : members_.all())
@@ -77,16 +77,17 @@ double Predictor::StepMsAt(const Member& worker) const {
   return std::isfinite(best_ms) ? best_ms : kUnknownStepMs;
 }
 
-Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, absl::Time now) const {
+Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpec& spec,
+                              absl::Time now) const {
   const WorkerAnnounce& about = worker.about;
   const Ledger::Account& account = ledger_.At(about.incarnation);
   Candidate out{.worker = about.incarnation,
                 .role = about.role,
                 // A first token that is the last one needs no place in the context.
                 .fits_prefill = spec.n_prompt <= about.max_context &&
-                                PromptPages(spec, about.page_tokens) <= about.pages_total,
+                                spec.PromptPages(about.page_tokens) <= about.pages_total,
                 .fits_decode = int64_t{spec.n_prompt} + spec.max_tokens <= about.max_context &&
-                               WholePages(spec, about.page_tokens) <= about.pages_total &&
+                               spec.WholePages(about.page_tokens) <= about.pages_total &&
                                about.max_batch > 0,
                 .cost = CostAt(worker),
                 .links = worker.load.links,
@@ -109,7 +110,7 @@ Candidate Predictor::Consider(const Member& worker, const AttemptSpec& spec, abs
   std::vector<DecodeReservation> held;
   for (const auto& [request, part] : account.parts)
     if (part.decodes) held.push_back(part.held);
-  out.room_wait_ms = std::max(CapacityWaitMs(room, held, PromisePages(spec, about.page_tokens)),
+  out.room_wait_ms = std::max(CapacityWaitMs(room, held, spec.PromisePages(about.page_tokens)),
                               absl::ToDoubleMilliseconds(worker.no_room_until - now));
   out.decode_ms = DecodeMs(room, out.room_wait_ms);
   return out;
@@ -136,7 +137,7 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
     plan = ChoosePlan(candidates, spec);
   }
   if (!plan) return plan;
-  const Candidate& first = *Find(candidates, plan->prefill);
+  const Candidate& first = *CandidateOf(candidates, plan->prefill);
   plan->first_token_ms = plan->alone_ms =
       FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(spec)) return plan;

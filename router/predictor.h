@@ -39,11 +39,12 @@ class Predictor {
   void Leave(Incarnation worker) { recorded_prompt_ms_.erase(worker); }
 
  private:
-  PrefillCost CostAt(const Member& worker) const;
-  double StepMsAt(const Member& worker) const;
+  PrefillCost CostAt(const Membership::Member& worker) const;
+  double StepMsAt(const Membership::Member& worker) const;
   bool WantsRelay(const AttemptSpec& spec) const;
   double WaitingPerWorker() const;
-  Candidate Consider(const Member& worker, const AttemptSpec& spec, absl::Time now) const;
+  Candidate Consider(const Membership::Member& worker, const AttemptSpec& spec,
+                     absl::Time now) const;
 
   const RelayRules relays_;
   const Membership& members_;

@@ -113,8 +113,8 @@ void RouterDispatch::SendAttempt(const Request& request) {
   Ticket handoff;
   if (plan.decode != 0) {
     sink = cluster_.members.Find(plan.decode)->transfer;
-    handoff.kv_pages = PromptPages(spec, prefill.page_tokens);
-    handoff.promise_pages = PromisePages(spec, prefill.page_tokens);
+    handoff.kv_pages = spec.PromptPages(prefill.page_tokens);
+    handoff.promise_pages = spec.PromisePages(prefill.page_tokens);
   }
   if (plan.push == RelayPush::kAll)
     handoff.first_page = *(plan.SliceEnds(spec).end() - 2) / prefill.page_tokens;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/answer_store.h"
 #include "server/api/api_error.h"
 #include "server/api/generated_text.h"

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "common/metric_table.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/text_pool.h"
 
 namespace baton {

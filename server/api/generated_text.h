@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/answer_piece.h"
 #include "server/api/api_request.h"
 #include "server/api/prepared_prompt.h"

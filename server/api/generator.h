@@ -4,7 +4,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 
 namespace baton {
 

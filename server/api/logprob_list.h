@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/sampling_params.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/json_writer.h"
 #include "text/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"

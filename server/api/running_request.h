@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "router/router.h"
+#include "router/router_messages.h"
 #include "server/api/answer.h"
 #include "server/api/front_metrics.h"
 #include "server/api/generation_api.h"

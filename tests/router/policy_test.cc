@@ -304,15 +304,15 @@ TEST_CASE("more rows, slower steps and longer waits are never cheaper") {
 }
 
 TEST_CASE("pages of an attempt") {
-  CHECK(PromptPages({.n_prompt = 64, .max_tokens = 1}, 64) == 1);
-  CHECK(PromptPages({.n_prompt = 65, .max_tokens = 1}, 64) == 2);
-  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 1}, 64) == 1);
-  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 2}, 64) == 2);
-  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 200}, 64) == 2);
-  CHECK(PromisePages({.n_prompt = 64, .max_tokens = 200, .covered = true}, 64) == 5);
-  CHECK(HeldPages({.n_prompt = 64, .max_tokens = 200}, 1, 64) == 2);
-  CHECK(HeldPages({.n_prompt = 64, .max_tokens = 200}, 70, 64) == 3);
-  CHECK(WholePages({.n_prompt = 1 << 30, .max_tokens = 1 << 30}, 16) == 1 << 27);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 1}.PromptPages(64) == 1);
+  CHECK(AttemptSpec{.n_prompt = 65, .max_tokens = 1}.PromptPages(64) == 2);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 1}.PromisePages(64) == 1);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 2}.PromisePages(64) == 2);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 200}.PromisePages(64) == 2);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 200, .covered = true}.PromisePages(64) == 5);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 200}.HeldPages(1, 64) == 2);
+  CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 200}.HeldPages(70, 64) == 3);
+  CHECK(AttemptSpec{.n_prompt = 1 << 30, .max_tokens = 1 << 30}.WholePages(16) == 1 << 27);
 }
 
 }  // namespace baton
