@@ -10,8 +10,8 @@
 
 #include "bench/load/load_client.h"
 #include "bench/load/load_trace.h"
-#include "router/router_options.h"
 #include "router/router.h"
+#include "router/router_options.h"
 
 namespace baton::sim {
 
