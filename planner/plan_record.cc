@@ -1,15 +1,14 @@
 #include "planner/plan_record.h"
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "common/check.h"
 
 namespace baton {
 namespace {
 
-constexpr double kNewShare = 0.25;  // weight of the newest prompt in an average
+constexpr double kNewest = 0.25;      // weight of the newest prompt in the mean
+constexpr double kForget = 1.0 / 32;  // share of the way back to the first margin, per other prompt
 
 }  // namespace
 
@@ -17,46 +16,31 @@ PlanRecord::Key PlanRecord::KeyOf(int tokens, int ranks) {
   return {std::bit_width(static_cast<unsigned>(tokens)), ranks};
 }
 
-void PlanRecord::Add(int tokens, int ranks, const Outcome& outcome) {
-  const auto [predicted, actual, alone, was_shared] = outcome;
-  BATON_CHECK(tokens > 0 && ranks > 0 && predicted > 0 && alone > 0);
+// A kind that has not been seen is as late as one worker is; a relay by a tenth more.
+double PlanRecord::FirstOf(const Key& key) const {
+  if (key.second == 1) return 1;
+  const auto one = margins_.find({key.first, 1});
+  return kFirstRelay * (one == margins_.end() ? 1 : one->second);
+}
+
+void PlanRecord::Add(int tokens, int ranks, double ratio) {
+  BATON_CHECK(tokens > 0 && ranks > 0 && ratio >= 0);
   const Key key = KeyOf(tokens, ranks);
-  for (auto it = buckets_.lower_bound({key.first, 0});
-       it != buckets_.end() && it->first.first == key.first; ++it)
-    it->second.barred = std::max(0, it->second.barred - 1);
-  Bucket& bucket = buckets_[key];
-  if (!was_shared) {
-    bucket.error += kNewShare * (std::abs(actual / predicted - 1) - bucket.error);
-    bucket.slowness += kNewShare * (actual / predicted - bucket.slowness);
+  margins_.try_emplace(key, FirstOf(key));
+  for (auto it = margins_.lower_bound({key.first, 0});
+       it != margins_.end() && it->first.first == key.first; ++it) {
+    double& margin = it->second;
+    if (it->first == key)
+      margin += kNewest * (ratio - margin);
+    else
+      margin += kForget * (FirstOf(it->first) - margin);
   }
-  const double of_alone = actual / alone;
-  bucket.of_alone =
-      bucket.of_alone == 0 ? of_alone : bucket.of_alone + kNewShare * (of_alone - bucket.of_alone);
-  if (ranks == 1) return;
-  const auto single = buckets_.find({key.first, 1});
-  const double single_of_alone = single == buckets_.end() ? 0 : single->second.of_alone;
-  if (bucket.of_alone <= std::max(1.0, single_of_alone)) return;
-  bucket.barred = kBarredPrompts;
-  bucket.of_alone = 0;
 }
 
-double PlanRecord::error(int tokens, int ranks) const {
-  const auto bucket = buckets_.find(KeyOf(tokens, ranks));
-  return bucket == buckets_.end() ? kFirstError : bucket->second.error;
-}
-
-double PlanRecord::slowness(int tokens, int ranks) const {
-  const auto bucket = buckets_.find(KeyOf(tokens, ranks));
-  return bucket == buckets_.end() ? 1 : std::max(1.0, bucket->second.slowness);
-}
-
-bool PlanRecord::barred(int tokens, int ranks) const {
-  const auto bucket = buckets_.find(KeyOf(tokens, ranks));
-  return bucket != buckets_.end() && bucket->second.barred > 0;
-}
-
-void PlanRecord::Refitted() {
-  for (auto& [key, bucket] : buckets_) bucket.barred = 0;
+double PlanRecord::margin(int tokens, int ranks) const {
+  const Key key = KeyOf(tokens, ranks);
+  const auto it = margins_.find(key);
+  return it == margins_.end() ? FirstOf(key) : it->second;
 }
 
 }  // namespace baton

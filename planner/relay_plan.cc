@@ -225,12 +225,14 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.rules.min_ranks > 1;
-  double min_seconds = forced ? std::numeric_limits<double>::infinity() : alone;  // with doubts
+  // Prices: seconds to the first token, as predictions of the kind turned out, and the delay of
+  // other prompts beyond that by one worker.
+  const double alone_margin = record.margin(request.tokens, 1);
+  double min_price = forced ? std::numeric_limits<double>::infinity() : alone * alone_margin;
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
   const int max_ranks = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
   for (int n = std::max(2, request.rules.min_ranks); n <= max_ranks; ++n) {
-    if (!forced && record.barred(request.tokens, n)) continue;
-    const double slowness = record.slowness(request.tokens, n);
+    const double margin = record.margin(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
       const int cached = CachedOf(offered[static_cast<size_t>(ranks.front())], request.tokens);
       RelayPlan relay = Together(cost, offered, ranks, request, cached);
@@ -241,15 +243,15 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
       for (const int rank : relay.ranks) {
         const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
         relay.begin = std::max(relay.begin, worker.slice_seconds);
-        work += relay.seconds * slowness * worker.speed;
-        delayed += relay.seconds * slowness * worker.passed;
+        work += relay.seconds * margin * worker.speed;
+        delayed += relay.seconds * margin * worker.passed;
       }
-      const double doubt = relay.seconds * record.error(request.tokens, n) +
-                           std::max(0.0, work - alone_work) * request.waiting +
-                           std::max(0.0, delayed - alone_delayed);
       relay.seconds += relay.begin;
-      if (relay.seconds + doubt >= min_seconds) continue;
-      min_seconds = relay.seconds + doubt;
+      const double price = relay.begin * alone_margin + (relay.seconds - relay.begin) * margin +
+                           std::max(0.0, work - alone_work * alone_margin) * request.waiting +
+                           std::max(0.0, delayed - alone_delayed * alone_margin);
+      if (price >= min_price) continue;
+      min_price = price;
       best = std::move(relay);
     }
   }

@@ -89,9 +89,7 @@ std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
     kept_ = {.worker = plan().prefill, .tokens = spec().n_prompt};
     timeline_.took = now - sent_;
     if (!surprised_ && plan().first_token_ms > 0)
-      outcome_ = {.predicted = absl::ToDoubleSeconds(timeline_.predicted),
-                  .actual = absl::ToDoubleSeconds(timeline_.took),
-                  .alone = absl::ToDoubleSeconds(absl::Milliseconds(plan().alone_ms))};
+      outcome_ = absl::FDivDuration(timeline_.took, timeline_.predicted);
   }
   return scored_.Take();
 }

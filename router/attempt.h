@@ -49,10 +49,10 @@ class Attempt {
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
   void OnWorkerLost(Incarnation worker);
 
-  // Returns the outcome once, after the first token, and only if the prediction could have been
-  // right: no decode worker was full, no cached KV was found that the router did not expect, and
-  // the prompt was not scored.
-  std::optional<PlanRecord::Outcome> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
+  // Returns actual / predicted time to the first token, once, and only if the prediction could have
+  // been right: no decode worker was full, no cached KV was found that the router did not expect,
+  // and the prompt was not scored.
+  std::optional<double> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
   // Error: no attempt can meet the request, whose fault it is, and all tokens before that have been
   // emitted.
   absl::Status Hopeless() const;
@@ -99,7 +99,7 @@ class Attempt {
   int n_emitted_ = 0;
   bool spoke_ = false, decode_spoke_ = false;  // once the decode worker spoke, the handoff is done
   bool preempted_ = false;
-  std::optional<PlanRecord::Outcome> outcome_;
+  std::optional<double> outcome_;
   CachedPrefix kept_;
   absl::Status verdict_;        // of a part whose fault is the request's
   bool awaits_tokens_ = false;  // the verdict counts after the tokens before it

@@ -23,7 +23,6 @@ struct Cluster {
   std::vector<RequestId> Leave(Incarnation worker) {
     members.Leave(worker);
     prefixes.Leave(worker);
-    predictor.Leave(worker);
     return ledger.Leave(worker);
   }
 

@@ -23,9 +23,6 @@ void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spe
     if (worker == plan.prefill || plan.IsHead(worker)) {
       part.prefill = plan.PrefillWorkAt(worker, spec);
       part.is_slice = plan.is_relay();
-      for (auto& [other_request, other] : account.parts)
-        if (other_request != request && other.prefill.tokens > 0)
-          other.was_shared = part.was_shared = true;
     }
     if (worker != plan.decode) continue;
     part.decodes = true;
@@ -82,14 +79,6 @@ const Ledger::Account& Ledger::At(Incarnation worker) const {
   static const Account kEmpty;
   const auto account = accounts_.find(worker);
   return account == accounts_.end() ? kEmpty : account->second;
-}
-
-bool Ledger::WasShared(RequestId request, const Plan& plan) const {
-  const std::vector<Incarnation> workers = plan.PrefillWorkers();
-  return std::any_of(workers.begin(), workers.end(), [&](Incarnation worker) {
-    const auto part = At(worker).parts.find(request);
-    return part == At(worker).parts.end() || part->second.was_shared;
-  });
 }
 
 int Ledger::PromptsNow() const {

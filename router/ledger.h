@@ -13,9 +13,8 @@ class Ledger {
  public:
   // A request's parts on one worker; both when it prefills and decodes there.
   struct Part {
-    PrefillWork prefill;      // still to be computed
-    bool is_slice = false;    // the part is a slice of a relay
-    bool was_shared = false;  // the worker had other prompts meanwhile
+    PrefillWork prefill;    // still to be computed
+    bool is_slice = false;  // the part is a slice of a relay
     absl::Time sent;
     bool decodes = false;
     AttemptSpec spec;  // what the decode part asks for
@@ -40,9 +39,6 @@ class Ledger {
 
   // Empty: the worker has no part, and no request has chosen it since it joined.
   const Account& At(Incarnation worker) const;
-  // True if other prompts had a part of the plan's prefill workers while the request had, or if it
-  // has none there any more.
-  bool WasShared(RequestId request, const Plan& plan) const;
   // Prompts not computed yet, at all workers: those there now, or on average when recent requests
   // were dispatched, whichever is more.
   double waiting_prompts() const;

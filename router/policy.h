@@ -100,7 +100,6 @@ struct Plan {
   Incarnation decode = 0;   // 0: prefill only; equal to prefill: KV stays where it is
   double predicted_ms = 0;
   double first_token_ms = 0;  // predicted, from now on
-  double alone_ms = 0;        // first_token_ms if `prefill` computed the whole prompt
   // A rank of a relay before the tail: computes its slice, in whole pages, and hands all KV up to
   // the slice's end to the next rank. A worker that continues a lost rank's slices is two adjacent
   // ranks, with no handoff between them.

@@ -17,10 +17,6 @@ constexpr double kUnknownStepMs = 20;
 // Measured, what a relay can be planned with: one prompt that is worth sharing.
 constexpr int32_t kKnownTokens = 256;
 
-// A fit that changes what such a prompt costs by so much is another one.
-constexpr int32_t kRecordedTokens = 1024;
-constexpr double kRecordedChange = 0.05;
-
 // Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
 // by the ledger, less what the worker reports as done, without trusting the report about parts it
 // may not have seen. A slice waits for the slices that are there, and so for what passes them.
@@ -43,18 +39,8 @@ double AheadMs(const Membership::Member& worker, const Ledger::Account& account,
 
 }  // namespace
 
-void Predictor::OnFit(const WorkerAnnounce& worker, const PrefillFit& fit) {
-  const double prompt_ms = WorkMs(CostOf(worker, fit), PrefillWork::Of(kRecordedTokens, 0));
-  double& recorded_ms = recorded_prompt_ms_[worker.incarnation];
-  if (std::abs(prompt_ms - recorded_ms) <= kRecordedChange * recorded_ms) return;
-  recorded_ms = prompt_ms;
-  record_.Refitted();
-}
-
-void Predictor::OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
-                             PlanRecord::Outcome outcome) {
-  outcome.was_shared = ledger_.WasShared(request, plan);
-  record_.Add(spec.n_prompt, static_cast<int>(plan.n_ranks()), outcome);
+void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio) {
+  record_.Add(spec.n_prompt, static_cast<int>(plan.n_ranks()), ratio);
 }
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
@@ -138,8 +124,7 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
   }
   if (!plan) return plan;
   const Candidate& first = *CandidateOf(candidates, plan->prefill);
-  plan->first_token_ms = plan->alone_ms =
-      FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
+  plan->first_token_ms = FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(spec)) return plan;
   return ShareWithHeads(*plan, candidates, spec, members_.page_tokens(), WaitingPerWorker(),
                         relays_, record_);

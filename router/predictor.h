@@ -3,7 +3,6 @@
 // far earlier predictions were off. Part of the Router, on its thread.
 #pragma once
 
-#include "absl/container/flat_hash_map.h"
 #include "router/ledger.h"
 #include "router/membership.h"
 
@@ -30,13 +29,8 @@ class Predictor {
   // Predicted milliseconds of the prompt alone, the workers of the plan idle. They have joined.
   double OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const;
 
-  // Compares a plan's prediction with what happened; later plans are corrected by it.
-  void OnFirstToken(RequestId request, const Plan& plan, const AttemptSpec& spec,
-                    PlanRecord::Outcome outcome);
-  // The worker reports this fit, which has measured something. Where it makes prompts much dearer
-  // or cheaper, relays that did not pay may be tried again.
-  void OnFit(const WorkerAnnounce& worker, const PrefillFit& fit);
-  void Leave(Incarnation worker) { recorded_prompt_ms_.erase(worker); }
+  // ratio: actual / predicted time to the plan's first token; later plans are corrected by it.
+  void OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio);
 
  private:
   PrefillCost CostAt(const Membership::Member& worker) const;
@@ -50,8 +44,6 @@ class Predictor {
   const Membership& members_;
   const Ledger& ledger_;
   PlanRecord record_;
-  // By worker: what its fit said of a prompt when it changed much last.
-  absl::flat_hash_map<Incarnation, double> recorded_prompt_ms_;
 };
 
 }  // namespace baton

@@ -118,8 +118,6 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
 
 absl::Status Router::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   cluster_.members.OnLoad(worker, load, now);
-  if (load.prefill_fit.n_seen > 0)
-    cluster_.predictor.OnFit(cluster_.members.At(worker).about, load.prefill_fit);
   return absl::OkStatus();
 }
 
@@ -131,8 +129,8 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   requests_.KeepAlarm(*request);
   Attempt& attempt = *request->attempt();
   const Plan& plan = attempt.plan();
-  if (const auto outcome = attempt.TakeOutcome())
-    cluster_.predictor.OnFirstToken(request->id(), plan, attempt.spec(), *outcome);
+  if (const std::optional<double> ratio = attempt.TakeOutcome())
+    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
   if (worker == plan.prefill)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());

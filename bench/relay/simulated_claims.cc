@@ -326,8 +326,7 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
       const RelayPlan degree = PlanRelay(cluster.cost, record, workers, request);
       const double seconds =
           RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));
-      record.Add(request.tokens, static_cast<int>(degree.ranks.size()),
-                 {.predicted = degree.seconds, .actual = seconds, .alone = degree.alone});
+      record.Add(request.tokens, static_cast<int>(degree.ranks.size()), seconds / degree.seconds);
       return std::pair(static_cast<int>(degree.ranks.size()), seconds);
     };
     constexpr int kLearned = 8;  // prompts of each length before the measured one

@@ -100,22 +100,6 @@ TEST_CASE("prompts that wait: those there now, or as many as recent requests fou
   CHECK(ledger.waiting_prompts() == Approx(0.9 * found));
 }
 
-TEST_CASE("a prompt is shared if its worker has another one meanwhile, now or before") {
-  Ledger ledger;
-  Reserve(ledger, 1);
-  CHECK_FALSE(ledger.WasShared(1, kPlan));
-  Reserve(ledger, 2, kRelay);
-  CHECK(ledger.WasShared(1, kPlan));
-  CHECK(ledger.WasShared(2, kRelay));
-  ledger.Release(1, kPlan);
-  CHECK(ledger.WasShared(2, kRelay));
-  ledger.OnPrefillComputed(kTail, 2);
-  Reserve(ledger, 3);
-  CHECK_FALSE(ledger.WasShared(3, kPlan));  // the other prompt was computed before
-  ledger.Release(3, kPlan);
-  CHECK(ledger.WasShared(3, kPlan));  // unknown
-}
-
 TEST_CASE("a worker that leaves takes its account along; a later life begins an empty one") {
   Ledger ledger;
   Reserve(ledger, 1);

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "planner/plan_record.h"
 #include "planner/relay_lab.h"
 #include "tests/support/router_harness.h"
 
@@ -155,26 +154,25 @@ TEST_CASE("predicted and actual time to the first token are in the timeline") {
   CHECK(absl::ToDoubleMilliseconds(alone.predicted) == Approx(AloneMs(39)).epsilon(0.01));
 }
 
-TEST_CASE("relays that take longer than one worker would are not repeated, but tried again") {
+TEST_CASE("relays that take longer than one worker would are left, and tried again later") {
   RelayPlanningFixture r;
-  REQUIRE(r.Run(8192, 200).slices.size() == 2);
-  REQUIRE(r.Run(8192, 170).slices.size() == 1);
+  const auto slow_relays = [&r] {
+    int n = 0;
+    while (r.Slices(8192).size() == 2) {
+      REQUIRE(++n <= 6);
+      REQUIRE(r.Run(8192, 200).slices.size() == 2);  // predicted: 82 ms; one worker: 164 ms
+    }
+    return n;
+  };
+  CHECK(slow_relays() > 1);                   // one outlier changes nothing
   CHECK(r.Run(2048, 18).slices.size() == 2);  // another length
-  for (int i = 1; i < PlanRecord::kBarredPrompts; ++i) REQUIRE(r.Run(8192, 165).slices.size() == 1);
-  CHECK(r.Slices(8192).size() == 2);
-  REQUIRE(r.Run(8192, 170).slices.size() == 2);
-  REQUIRE(r.Slices(8192).size() == 1);
-  // The cost has changed.
-  r.ReportLoad(kTail, {.prefill_fit = Fit(1.2)});
-  CHECK(r.Slices(8192).size() == 2);
-}
-
-TEST_CASE("predictions that are off by more than a relay gains make none") {
-  RelayPlanningFixture r;
-  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // a relay saves a quarter of the time
-  REQUIRE(r.Slices(8192).size() == 2);
-  for (int i = 0; i < 30; ++i) r.Run(8192, i % 2 == 0 ? 130 : 20);
-  CHECK(r.Slices(8192).size() == 1);
+  int alone = 0;
+  for (; r.Slices(8192).size() == 1; ++alone) {
+    REQUIRE(alone < 64);
+    r.Run(8192, 164);
+  }
+  CHECK(alone > 0);
+  CHECK(slow_relays() == 1);  // it is remembered
 }
 
 TEST_CASE("KV that was found says nothing about predictions") {
@@ -197,8 +195,8 @@ TEST_CASE("scored prompts, which take longer, say nothing about predictions") {
         r.Report(r.LastPrefillWorker(), {told, Token(id, 8192, 7), baton::Ended(id, true)}).ok());
     REQUIRE(r.End(id).reason == EndReason::kLength);
   }
-  REQUIRE(r.Run(8192, 200).slices.size() == 2);
-  CHECK(r.Slices(8192).size() == 1);  // beside such prompts, the relay would not have been slow
+  for (int i = 0; i < 4; ++i) REQUIRE(r.Run(8192, 200).slices.size() == 2);
+  CHECK(r.Slices(8192).size() == 1);  // if such prompts counted, one worker would be as late
 }
 
 TEST_CASE("a link that falls to a hundredth: later prompts are planned by its new speed") {
@@ -271,7 +269,7 @@ TEST_CASE("what a relay costs in all counts for prompts to come where recent one
   CHECK(r.Slices(8192).size() == 2);
 }
 
-TEST_CASE("what others cost a prompt says nothing about its prediction, and bars no relay") {
+TEST_CASE("a relay that other prompts slow down, but less than it gains, goes on being chosen") {
   RelayPlanningFixture r;
   const auto finish = [&](RequestId id, int32_t n_prompt, size_t n_sent) {
     for (; n_sent < r.sent.size(); ++n_sent) {
@@ -292,7 +290,7 @@ TEST_CASE("what others cost a prompt says nothing about its prediction, and bars
     REQUIRE(r.Sent<PrefillRequest>().size() == 3);
     r.now += absl::Milliseconds(25);
     finish(shorter, 39, 0);
-    r.now += absl::Milliseconds(25);
+    r.now += absl::Milliseconds(15);
     finish(id, 4200, 0);
   }
   CHECK(r.Slices(4200).size() == 2);

@@ -1,4 +1,4 @@
-// What reaches the streams of workers, and what is ignored of streams that are to end.
+// Streams of workers: messages that reach them, and reports of streams that are to end.
 #include "router/worker_streams.h"
 
 #include <catch2/catch.hpp>
