@@ -45,7 +45,8 @@ CASES = {
         "type": "any", "disable_parallel_tool_use": True}}, "tool_use"),
     "named tool": ({"tools": ANTHROPIC_TOOLS, "tool_choice": {
         "type": "tool", "name": "weather"}}, "tool_use"),
-    "auto": ({"tools": ANTHROPIC_TOOLS, "tool_choice": {"type": "auto"}, "max_tokens": 30}, None),
+    "auto": ({"messages": [{"role": "user", "content": "Hello!"}], "tools": ANTHROPIC_TOOLS,
+              "tool_choice": {"type": "auto"}}, "end_turn"),
 }
 
 
