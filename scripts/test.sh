@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
-# test, then selected tests under AddressSanitizer + UBSan and under ThreadSanitizer.
-# scripts/fuzz.sh is a command of its own.
+# test, then selected tests under AddressSanitizer + UBSan and under ThreadSanitizer, then every fuzz
+# target for 30 s.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,4 +26,5 @@ if [ "${1:-}" != quick ]; then
   stage "test asan" ctest --test-dir build/asan -L sanitize --output-on-failure -j 2
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" ctest --test-dir build/tsan -L tsan --output-on-failure -j 2
+  stage "fuzz" scripts/fuzz.sh
 fi

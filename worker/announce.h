@@ -1,4 +1,5 @@
-// What a worker tells the router about itself when their stream begins. Pure functions, any thread.
+// Makes what a worker tells the router about itself when their stream begins. Pure functions, any
+// thread.
 #pragma once
 
 #include "engine/kv/kv_pool.h"
