@@ -79,8 +79,13 @@ std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   if (!stream_) return "";
   std::string events;
   if (tells) events = Events(i, false);
-  if (!brings_prompt) return events;
-  for (size_t other = i + 1; other < i + choices_per_prompt_; ++other)
+  return brings_prompt ? events + EventsOfWaiting(i) : events;
+}
+
+// The choices after a prompt's first, `first`, that have waited for it.
+std::string CompletionAnswer::EventsOfWaiting(size_t first) {
+  std::string events;
+  for (size_t other = first + 1; other < first + choices_per_prompt_; ++other)
     if (choices_[other].end || choices_[other].n_waiting > 0)
       events += Events(other, choices_[other].end.has_value());
   return events;
@@ -119,11 +124,13 @@ void CompletionAnswer::Keep(Choice* choice, const EmitToken& token) const {
 
 std::string CompletionAnswer::OnChoiceEnd(size_t i, const EmitEnd& end) {
   Choice& choice = choices_[i];
+  const bool brings_no_prompt = AwaitsPrompt(i) && i == FirstOf(i);
   Take(i, texts_[i].Finish());
   choice.end = end;
   last_ended_ = i;
   if (!stream_ || AwaitsPrompt(i)) return "";
-  return Events(i, true);
+  const std::string events = Events(i, true);
+  return brings_no_prompt ? events + EventsOfWaiting(i) : events;
 }
 
 std::string CompletionAnswer::OnEnd() {

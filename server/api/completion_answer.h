@@ -66,8 +66,13 @@ class CompletionAnswer : public Answer {
   };
 
   size_t FirstOf(size_t i) const { return i - i % choices_per_prompt_; }
-  // Log-probabilities of the prompt come with a token of its first choice; the others wait for it.
-  bool AwaitsPrompt(size_t i) const { return scores_prompt_ && !choices_[FirstOf(i)].has_token; }
+  // Log-probabilities of the prompt come with the first token of its first choice; the others wait
+  // for it, or for the end of that choice, if it has no token.
+  bool AwaitsPrompt(size_t i) const {
+    const Choice& first = choices_[FirstOf(i)];
+    return scores_prompt_ && !first.has_token && !first.end;
+  }
+  std::string EventsOfWaiting(size_t first);
   const std::vector<int32_t>& PromptIds(size_t i) const {
     return prompt_ids_[i / choices_per_prompt_];
   }

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <limits>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -162,6 +163,28 @@ TEST_CASE("a stream tells the prompt's text and tokens first, and tells them onc
   CHECK(json::serialize(second.at("logprobs").at("text_offset")) == "[3]");
   CHECK_FALSE(second.as_object().contains("prompt_logprobs"));
   CHECK(json::parse(events[2]).at("choices").at(0).at("logprobs").is_null());
+}
+
+TEST_CASE("a first choice that ends without a token keeps the others' events back no longer") {
+  Asked asked(
+      absl::StrCat(R"({"prompt":)", kPrompt, R"(,"n":3,"echo":true,"logprobs":0,"stream":true})"));
+  CHECK(asked.Token(kB, 1).empty());
+  CHECK(asked.EndChoice(EndReason::kLength, 1).empty());
+  CHECK(asked.Token(kC, 2).empty());
+  std::string out = asked.EndChoice(EndReason::kLength, 0);
+  out += asked.EndChoice(EndReason::kLength, 2);
+  out += asked.answer->OnEnd();
+  std::map<int64_t, std::string> texts;
+  std::map<int64_t, int> n_ends;
+  for (const std::string& event : Events(out)) {
+    if (event == "[DONE]") continue;
+    const json::value choice = json::parse(event).at("choices").at(0);
+    const int64_t index = choice.at("index").as_int64();
+    texts[index] += std::string(choice.at("text").as_string());
+    n_ends[index] += !choice.at("finish_reason").is_null();
+  }
+  CHECK(texts == std::map<int64_t, std::string>{{0, "abc"}, {1, "abcb"}, {2, "abcc"}});
+  CHECK(n_ends == std::map<int64_t, int>{{0, 1}, {1, 1}, {2, 1}});
 }
 
 TEST_CASE("offsets count characters, also where a character has several tokens") {
