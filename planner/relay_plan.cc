@@ -238,16 +238,17 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
       RelayPlan relay = Together(cost, offered, ranks, request, cached);
       if (relay.ranks.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
       if (relay.ranks.empty()) continue;
+      const double taken = relay.seconds * margin;
       double work = 0;     // a rank is occupied until the last one is done
       double delayed = 0;  // total delay of other prompts
       for (const int rank : relay.ranks) {
         const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
         relay.begin = std::max(relay.begin, worker.slice_seconds);
-        work += relay.seconds * margin * worker.speed;
-        delayed += relay.seconds * margin * worker.passed;
+        work += taken * worker.speed;
+        delayed += taken * worker.passed;
       }
       relay.seconds += relay.begin;
-      const double price = relay.begin * alone_margin + (relay.seconds - relay.begin) * margin +
+      const double price = relay.begin * alone_margin + taken +
                            std::max(0.0, work - alone_work * alone_margin) * request.waiting +
                            std::max(0.0, delayed - alone_delayed * alone_margin);
       if (price >= min_price) continue;

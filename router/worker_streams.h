@@ -29,7 +29,7 @@ class WorkerStreams {
   // The stream has ended: messages meant for it must not reach the worker's next one.
   void OnLost(Incarnation worker, absl::Time now);
 
-  // Takes the Router's effects. messages(), closes() and emissions() are complete afterwards.
+  // Takes the Router's effects. messages(), TakeCloses() and emissions() are complete afterwards.
   void Collect();
   // By worker, in order, to be sent in one piece; then cleared.
   using Messages = absl::btree_map<Incarnation, std::vector<RouterMessage>>;

@@ -12,9 +12,11 @@ LinkStats::Flow LinkStats::Begin(Incarnation peer, const std::string& address, T
   Peer& begun = peers_[peer];
   begun.address = address;
   ++begun.n_handoffs;
-  const auto idle = std::find_if(peers_.begin(), peers_.end(),
-                                 [](const auto& other) { return other.second.n_handoffs == 0; });
-  if (peers_.size() > kMaxPeers && idle != peers_.end()) peers_.erase(idle);
+  if (peers_.size() > kMaxPeers) {
+    const auto idle = std::find_if(peers_.begin(), peers_.end(),
+                                   [](const auto& other) { return other.second.n_handoffs == 0; });
+    if (idle != peers_.end()) peers_.erase(idle);
+  }
   return {peer, traffic};
 }
 

@@ -118,9 +118,7 @@ void PeerConnections::Tick(int64_t now_us) {
 }
 
 void PeerConnections::CloseAll() {
-  while (!connections_.empty())
-    Drop(connections_.begin()->first, absl::UnavailableError("this worker is shutting down"),
-         Loss::kGone);
+  while (!connections_.empty()) Drop(connections_.begin()->first, ShuttingDown(), Loss::kGone);
 }
 
 // ---- messages ----

@@ -18,7 +18,6 @@ constexpr ChunkRefusal kRefusals[] = {ChunkRefusal::kPayload, ChunkRefusal::kUnk
 
 // Status of the rest of an attempt that a later attempt replaces.
 absl::Status Superseded() { return absl::AbortedError("the request was dispatched anew"); }
-absl::Status ShuttingDown() { return absl::UnavailableError("this worker is shutting down"); }
 
 wire::Handoff HandoffOf(const Ticket& ticket) { return {ticket.id, ticket.epoch}; }
 wire::Handoff MainOf(const Ticket& part) { return {part.part_of, part.epoch}; }

@@ -23,8 +23,7 @@ void Sources::On(OpenHandoff& command, int64_t now_us) {
   Source source{HandoffSource(command.ticket, &setup_->pool, setup_->limits, now_us),
                 command.peer_address, links_->Begin(command.peer, command.peer_address, traffic)};
   BATON_CHECK(sources_.emplace(id, std::move(source)).second);
-  if (shutting_down_)
-    return End(id, absl::UnavailableError("this worker is shutting down"), now_us);
+  if (shutting_down_) return End(id, ShuttingDown(), now_us);
   Connect(id, now_us);
 }
 
@@ -142,7 +141,7 @@ void Sources::Tick(int64_t now_us) {
 void Sources::ShutDown(int64_t now_us) {
   shutting_down_ = true;
   for (auto it = sources_.begin(); it != sources_.end();)
-    End((it++)->first, absl::UnavailableError("this worker is shutting down"), now_us);
+    End((it++)->first, ShuttingDown(), now_us);
 }
 
 // ---- chunks ----

@@ -8,6 +8,11 @@
 
 namespace baton {
 
+// Status of what ends, or is refused, because this process ends.
+inline absl::Status ShuttingDown() {
+  return absl::UnavailableError("this worker is shutting down");
+}
+
 struct TransferSetup {
   const TransferOptions options;
   const TransferFacts facts;

@@ -1,8 +1,8 @@
 """Makes Baton's demo model from nothing; README.md explains the steps.
 
 trainer.py tokenizer WORK           WORK/hf: the tokenizer and the chat template
-trainer.py train WORK [--steps N]   WORK/state: checkpoints, from the last of which it goes on; --from FOLDER: more sums
-                                    for the trained model in FOLDER, which keeps its tokenizer
+trainer.py train WORK [--steps N]   WORK/state: checkpoints, from the last of which it goes on; --from FOLDER: the trained
+                                    model in FOLDER onwards, with its tokenizer (CONTINUED in recipe.py)
 trainer.py export WORK              WORK/hf: the averaged weights of the last checkpoint in bfloat16
 trainer.py evaluate WORK [--quick]  WORK/hf: evaluation prompts, results and tables; --quick: a table on the screen
 """
