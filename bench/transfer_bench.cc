@@ -103,8 +103,10 @@ absl::StatusOr<Cost> HandOver(End& source, End& sink, uint64_t n, int32_t n_page
                 .epoch = 1,
                 .request_id = n,
                 .sink = 2,
+                .promise = {n, 1},
                 .kv_pages = n_pages,
-                .promise_pages = n_pages};
+                .promise_pages = n_pages,
+                .n_pages = n_pages};
   SignTicket(ClusterKey{}, ticket);
   std::vector<int32_t> pages(static_cast<size_t>(n_pages));
   std::iota(pages.begin(), pages.end(), 0);

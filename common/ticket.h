@@ -14,27 +14,26 @@ namespace baton {
 // Shared by all processes of a cluster; handed to children by the supervisor over a descriptor.
 using ClusterKey = std::array<uint8_t, 32>;
 
+// A ticket is good for one handoff, which fills a range of the pages of a promise. The sources of a
+// promise have a ticket each, for ranges that together are all of its kv_pages.
 struct Ticket {
   TicketId id{};
   Epoch epoch = 0;
   RequestId request_id = 0;
-  Incarnation sink = 0;  // the decode worker that accepts this ticket
-  int32_t kv_pages = 0;  // pages of the handoff (the prompt's)
+  Incarnation sink = 0;  // the worker that accepts this ticket
+  // The promise; all of its tickets have the same request, epoch, sink and counts of pages. The
+  // ticket of the last range has the promise's id.
+  TicketId promise{};
+  int32_t kv_pages = 0;  // pages of the promise that get KV (the prompt's)
   // Pages promised in total: the prompt's and room to grow. 0: no lent pages of the sink, because
-  // the sink is a relay rank that names pages it holds (AwaitInflow), or because this is a part.
+  // the sink is a relay rank that names kv_pages pages it holds (AwaitInflow).
   int32_t promise_pages = 0;
-  // Not zero: this handoff is a part, from another source, of the named main handoff (same epoch
-  // and sink). Its pages are the main handoff's pages from first_page on, and are promised
-  // together.
-  TicketId part_of{};
-  // Main handoff with parts: it brings its own pages from here on; parts bring the earlier pages.
-  int32_t first_page = 0;
-  std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
+  int32_t first_page = 0, n_pages = 0;  // the range of the kv_pages that this ticket fills
+  std::array<uint8_t, 32> mac{};        // HMAC-SHA256 of the fields above under the cluster key
 
-  bool is_part() const { return part_of != TicketId{}; }
-  bool is_inflow() const { return promise_pages == 0 && !is_part(); }
-  // First of kv_pages that this handoff itself brings.
-  int32_t first_own_page() const { return is_part() ? 0 : first_page; }
+  bool is_named() const { return promise_pages == 0; }
+  // The last range brings the first token.
+  bool is_last() const { return first_page + n_pages == kv_pages; }
 
   bool operator==(const Ticket&) const = default;
 };

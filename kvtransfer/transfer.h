@@ -11,11 +11,10 @@
 // The sink owns the memory and posts every receive itself (owner-initiated push). A handoff whose
 // connection breaks continues over the next connection and sends only the missing chunks.
 //
-// A handoff may come in parts from several sources (Ticket::part_of); each part opens, sends and
-// commits separately. The main handoff is promised all pages, and only the main handoff makes
-// events at the sink: it has arrived when its own cells and all parts are in place. OPENs come in
-// any order; a part is answered NO_ROOM until the main handoff is promised. If one of them fails,
-// all fail, and no page is returned while any of them may still be written.
+// Several sources may fill one promise (Ticket::promise): each has a ticket for a range of its
+// pages, and opens, sends and commits separately, in any order. The promise alone makes events at
+// the sink: it has arrived when its ranges are all of its pages and all are committed. If one
+// handoff fails, all fail, and no page is returned while any of them may still be written.
 #pragma once
 
 #include <functional>

@@ -30,9 +30,8 @@ void WholePlanes::Follow(const TransferCommand& command) {
   std::lock_guard lock(mutex_);
   if (const auto* open = std::get_if<OpenHandoff>(&command)) {
     const Ticket& ticket = open->ticket;
-    const int32_t first = ticket.first_own_page();
-    if (ticket.is_inflow())
-      hops_[KeyOf(ticket.id)] = {.first_page = first, .n_pages = ticket.kv_pages - first};
+    if (ticket.is_named())
+      hops_[KeyOf(ticket.id)] = {.first_page = ticket.first_page, .n_pages = ticket.n_pages};
   } else if (const auto* commit = std::get_if<CommitHandoff>(&command)) {
     const auto hop = hops_.extract(KeyOf(commit->ticket_id));
     BATON_CHECK(hop.empty() || hop.mapped().planes.empty());

@@ -353,8 +353,8 @@ void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, i
     AnnounceToNext(prompt, prompt.rounds.back(), plane, n_planes, first_page, end_page);
   if (!round.pushing) return;
   const Ticket& push = round.push.ticket;
-  AnnounceCells(prompt, push.id, push.first_page, plane, n_planes,
-                std::max(first_page, push.first_page), end_page);
+  AnnounceCells(prompt, push.id, /*from=*/0, plane, n_planes, std::max(first_page, push.first_page),
+                end_page);
 }
 
 // By the handoff of `round`. What the next rank has is not sent; others may bring pages before to
@@ -366,7 +366,7 @@ void PrefillScheduler::AnnounceToNext(const Prompt& prompt, const PromptRound& r
                   std::max(first_page, round.first_page + round.ticket.first_page), end_page);
 }
 
-// from: the handoff's first page.
+// from: the promise's first page.
 void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from,
                                      int plane, int n_planes, int first_page, int end_page) {
   if (n_planes > 0 && first_page < end_page)

@@ -8,19 +8,19 @@
 namespace baton {
 namespace {
 
-// Checks which ranks bring which pages of a handoff to the decode worker.
-std::string WhyNotInParts(const PromptRound& round, bool is_last_of_tail, int page_tokens) {
+// Checks which ranks bring which pages of a promise to the decode worker.
+std::string WhyNotInRanges(const PromptRound& round, bool is_last_of_tail, int page_tokens) {
   const int own_page = round.begin / page_tokens;
   const Ticket& ticket = round.ticket;
-  if (ticket.is_part() || ticket.first_page > (is_last_of_tail ? own_page : 0))
-    return absl::StrFormat("pages before %d come in parts, those of its inflow are %d",
+  if (!ticket.is_last() || ticket.first_page > (is_last_of_tail ? own_page : 0))
+    return absl::StrFormat("others bring the pages before %d, those of its inflow are %d",
                            ticket.first_page, own_page);
   const Ticket& push = round.push.ticket;
-  if (push.kv_pages == 0) return {};
+  if (push.n_pages == 0) return {};
   const int end = round.end / page_tokens;
-  if (is_last_of_tail || !push.is_part() || push.first_page != own_page ||
-      push.first_page + push.kv_pages != end)
-    return absl::StrFormat("a push of %d pages from %d on, of a slice from %d to %d", push.kv_pages,
+  if (is_last_of_tail || push.is_named() || push.first_page != own_page ||
+      push.first_page + push.n_pages != end)
+    return absl::StrFormat("a push of %d pages from %d on, of a slice from %d to %d", push.n_pages,
                            push.first_page, own_page, end);
   return {};
 }
@@ -125,7 +125,7 @@ std::string WhyNotRounds(const PrefillRequest& request, const std::vector<Prompt
           round.size(), max_slice_tokens);
     if (request.is_head || !is_last)
       if (std::string why = WhyNotForRank(round, is_last, page_tokens); !why.empty()) return why;
-    if (std::string why = WhyNotInParts(round, is_last && !request.is_head, page_tokens);
+    if (std::string why = WhyNotInRanges(round, is_last && !request.is_head, page_tokens);
         !why.empty())
       return why;
   }

@@ -40,7 +40,7 @@ struct PromptRound {
   InflowProgress inflow_before{};  // KV received by the earlier attempt that this round continues
 
   bool has_inflow() const { return begin > lacks_from; }
-  bool has_push() const { return push.ticket.kv_pages > 0; }
+  bool has_push() const { return push.ticket.n_pages > 0; }
   bool misses_inflow(int n_layers) const { return has_inflow() && inflow.planes < n_layers; }
   int32_t size() const { return end - begin; }
   int inflow_pages(int page_tokens) const { return (begin - lacks_from) / page_tokens; }

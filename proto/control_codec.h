@@ -23,7 +23,7 @@ class RouterMessages;
 }  // namespace wire
 
 // Raised with every field that a reader must not overlook.
-inline constexpr uint32_t kControlVersion = 4;
+inline constexpr uint32_t kControlVersion = 5;
 
 // Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {

@@ -37,10 +37,10 @@ struct Inflow {
   bool operator==(const Inflow&) const = default;
 };
 
-// Extra output of a relay's head: sends its slice to the decode worker too, as a part of the tail's
-// handoff.
+// Extra output of a relay's head: sends its slice to the decode worker too, which has one promise
+// for it and the tail.
 struct Push {
-  Ticket ticket{};  // is_part(); kv_pages: pages of the slice; 0: no push
+  Ticket ticket{};  // its range: the slice; n_pages 0: no push
   TransferPeer sink{};
   bool operator==(const Push&) const = default;
 };
@@ -61,8 +61,8 @@ struct RelayRound {
 // Computes KV of the tokens and a first token; hands the KV to `sink`, or keeps it if sink is this
 // worker itself (colocated) or if max_tokens is 1 (no token follows; sink.incarnation is 0). In a
 // relay of two ranks, the head gets the first slice's tokens and hands their KV to the tail; the
-// tail gets all tokens, computes those of its slice and hands all KV to the decode worker, or only
-// its own slice if its ticket says that the rest comes in parts.
+// tail gets all tokens, computes those of its slice and hands the range of its ticket to the decode
+// worker: all KV, or only its own slice.
 struct PrefillRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;

@@ -88,25 +88,26 @@ void Encode(const Ticket& in, wire::Ticket* out) {
   out->set_sink(in.sink);
   out->set_kv_pages(in.kv_pages);
   out->set_promise_pages(in.promise_pages);
-  out->set_part_of_high(in.part_of.high);
-  out->set_part_of_low(in.part_of.low);
+  out->set_promise_high(in.promise.high);
+  out->set_promise_low(in.promise.low);
   out->set_first_page(in.first_page);
+  out->set_n_pages(in.n_pages);
   out->set_mac(in.mac.data(), in.mac.size());
 }
 
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMaxCount));
-  const bool has_parts = in.part_of_high() == 0 && in.part_of_low() == 0;  // true: may have parts
-  RETURN_IF_ERROR(
-      CheckRange("ticket.first_page", in.first_page(), 0, has_parts ? in.kv_pages() : kMaxCount));
+  RETURN_IF_ERROR(CheckRange("ticket.first_page", in.first_page(), 0, in.kv_pages()));
+  RETURN_IF_ERROR(CheckRange("ticket.n_pages", in.n_pages(), 0, in.kv_pages() - in.first_page()));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
              .epoch = in.epoch(),
              .request_id = in.request_id(),
              .sink = in.sink(),
+             .promise = {.high = in.promise_high(), .low = in.promise_low()},
              .kv_pages = in.kv_pages(),
              .promise_pages = in.promise_pages(),
-             .part_of = {.high = in.part_of_high(), .low = in.part_of_low()},
-             .first_page = in.first_page()};
+             .first_page = in.first_page(),
+             .n_pages = in.n_pages()};
   if (in.mac().size() != out.mac.size())
     return absl::InvalidArgumentError(
         absl::StrFormat("ticket.mac has %d bytes, must have %d", in.mac().size(), out.mac.size()));
@@ -134,7 +135,7 @@ void Encode(const Push& in, wire::Push* out) {
 absl::StatusOr<Push> Decode(const wire::Push& in) {
   RETURN_IF_ERROR(CheckPresent("prefill.push.ticket", in.has_ticket()));
   RETURN_IF_ERROR(CheckPresent("prefill.push.sink", in.has_sink()));
-  RETURN_IF_ERROR(CheckRange("prefill.push.ticket.kv_pages", in.ticket().kv_pages(), 1, kMaxCount));
+  RETURN_IF_ERROR(CheckRange("prefill.push.ticket.n_pages", in.ticket().n_pages(), 1, kMaxCount));
   Push out;
   ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
   ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
@@ -161,7 +162,7 @@ void Encode(const RelayRound& in, wire::RelayRound* out) {
     Encode(in.ticket, out->mutable_ticket());
     EncodePeer(in.sink, out->mutable_sink());
   }
-  if (in.push.ticket.kv_pages > 0) Encode(in.push, out->mutable_push());
+  if (in.push.ticket.n_pages > 0) Encode(in.push, out->mutable_push());
 }
 
 absl::StatusOr<RelayRound> Decode(const wire::RelayRound& in, int n_tokens) {
@@ -195,7 +196,7 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   prefill->set_max_total_tokens(in.max_total_tokens);
   if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
   prefill->set_is_head(in.is_head);
-  if (in.push.ticket.kv_pages > 0) Encode(in.push, prefill->mutable_push());
+  if (in.push.ticket.n_pages > 0) Encode(in.push, prefill->mutable_push());
   prefill->set_pages_at_once(in.pages_at_once);
   for (const RelayRound& round : in.earlier) Encode(round, prefill->add_earlier());
   prefill->set_n_generated(in.n_generated);

@@ -148,7 +148,7 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     awaits_tokens_ = is_read && !ended.was_prefill;
     return absl::OkStatus();
   }
-  const bool needed = of_head ? !spoke_ : !ended.was_prefill || needs_prefill();
+  const bool needed = !ended.was_prefill || needs_prefill(of_head);
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
     fault_.OnPartFailed(plan(), from, ended, now);
   return absl::OkStatus();
@@ -160,11 +160,11 @@ void Attempt::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
 }
 
 void Attempt::OnWorkerLost(Incarnation worker) {
-  if (std::erase(open_heads_, worker) > 0 && !spoke_)
+  if (std::erase(open_heads_, worker) > 0 && needs_prefill(true))
     fault_.OnWorkerLost("head", worker, NameOf(worker));
   if (prefill_open_ && plan().prefill == worker) {
     prefill_open_ = false;
-    if (needs_prefill()) fault_.OnWorkerLost("prefill", worker, NameOf(worker));
+    if (needs_prefill(false)) fault_.OnWorkerLost("prefill", worker, NameOf(worker));
   }
   if (decode_open_ && plan().decode == worker) {
     decode_open_ = false;

@@ -80,9 +80,13 @@ class Attempt {
   void DropTokens();
 
  private:
-  // A prefill worker is needed until its KV is handed over, all but the last acknowledgement; heads
-  // until the tail, which has all their KV by then, has computed a token.
-  bool needs_prefill() const { return n_emitted_ == 0 || !decode_spoke_; }
+  // A prefill worker is needed until its KV is handed over, all but the last acknowledgement. Heads
+  // that hand KV to the tail alone are needed until it, which has all of that by then, has computed
+  // a token.
+  bool needs_prefill(bool of_head) const {
+    if (of_head && plan().push != RelayPush::kAll) return !spoke_;
+    return !decode_spoke_ || (!of_head && n_emitted_ == 0);
+  }
 
   const Order order_;
   const GenerateRequest& wanted_;

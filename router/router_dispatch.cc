@@ -95,6 +95,10 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
 
 Ticket RouterDispatch::MintTicket(const Request& request, Incarnation sink, Ticket ticket) {
   ticket.id = {.high = random_(), .low = random_()};
+  if (ticket.promise == TicketId{}) {  // a promise of its own; others bring the pages before
+    ticket.promise = ticket.id;
+    ticket.n_pages = ticket.kv_pages - ticket.first_page;
+  }
   ticket.epoch = request.epoch();
   ticket.request_id = request.id();
   ticket.sink = sink;
@@ -163,14 +167,16 @@ std::vector<RelayRound> RouterDispatch::MintSlices(const Request& request, const
   return slices;
 }
 
-// A slice, tokens [begin, end), as a part of the main handoff.
+// A slice, tokens [begin, end), for the promise of the main handoff.
 Push RouterDispatch::PushOf(const Request& request, const Ticket& main, int32_t begin,
                             int32_t end) {
   const WorkerAnnounce& decode = *cluster_.members.Find(request.attempt()->plan().decode);
   return {.ticket = MintTicket(request, decode.incarnation,
-                               {.kv_pages = (end - begin) / decode.page_tokens,
-                                .part_of = main.id,
-                                .first_page = begin / decode.page_tokens}),
+                               {.promise = main.promise,
+                                .kv_pages = main.kv_pages,
+                                .promise_pages = main.promise_pages,
+                                .first_page = begin / decode.page_tokens,
+                                .n_pages = (end - begin) / decode.page_tokens}),
           .sink = decode.transfer};
 }
 

@@ -112,8 +112,9 @@ void RankPrompt::Open(const RankLink& link) {
                 .epoch = 1,
                 .request_id = link.ticket,
                 .sink = link.sink,
+                .promise = TicketOf(link),
                 .kv_pages = link.n_pages,
-                .promise_pages = 0};
+                .n_pages = link.n_pages};
   SignTicket(ClusterKey{}, ticket);
   parts_.transfer->Post(OpenHandoff{ticket, link.sink, link.address});
 }

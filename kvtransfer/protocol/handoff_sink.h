@@ -1,17 +1,8 @@
-// One handoff at the receiving end, which promised pages: decides about every announced chunk
-// before a receive is posted, counts cells, and is complete only when every cell is verified and in
-// place, DONE's digest agrees and COMMIT has arrived. Pages go back to the receive pool only when
-// no posted receive can still write them. Sans-IO: events and the time in, effects out; owner:
-// TransferCore, link thread.
-//
-// An inflow (a ticket with promise_pages 0) waits for the engine instead of the receive pool. The
-// engine names its pages, which are bound from the start, and is told how far planes are complete,
-// plane after plane, page after page. After the last page no write can follow, so the engine hears
-// no more of the inflow.
-//
-// A part (its ticket names the main handoff) writes pages of the main handoff: the main handoff
-// lends them from its promise on, and is complete only with all its parts; it does not end while a
-// part is open on its pages.
+// One handoff at the receiving end: fills its range of a PagePromise. Decides about every announced
+// chunk before a receive is posted, counts cells, and is complete only when every cell of the range
+// is verified and in place, DONE's digest agrees and COMMIT has arrived. Ends only when no posted
+// receive can still write its pages. Sans-IO: events and the time in, effects out; owner: Sinks,
+// link thread.
 //
 // When the connection breaks, the sink keeps all received cells and continues over the next
 // connection that its source opens: it repeats acknowledgements that may have been lost, and
@@ -26,9 +17,9 @@
 #include <span>
 #include <vector>
 
-#include "kvtransfer/protocol/cells.h"
 #include "kvtransfer/protocol/handoff_effects.h"
 #include "kvtransfer/protocol/link.h"
+#include "kvtransfer/protocol/page_promise.h"
 #include "kvtransfer/protocol/receive_pool.h"
 
 namespace baton {
@@ -42,20 +33,19 @@ class HandoffSink {
  public:
   enum class State { kWaiting, kReceiving, kSuspended, kComplete, kAborting, kAborted };
 
-  // source: the peer at the other end of `connection`. `pool` must outlive the sink. The ticket is
-  // verified. Effects are appended to *out, here and below.
+  // source: the peer at the other end of `connection`. `promise` has begun this handoff and, like
+  // `pool`, outlives the sink. The ticket is verified. Effects are appended to *out, here and
+  // below.
   HandoffSink(const Ticket& ticket, Incarnation source, ConnectionId connection,
-              const PoolView* pool, const HandoffLimits& limits, int64_t now_us);
+              PagePromise* promise, const PoolView* pool, const HandoffLimits& limits,
+              int64_t now_us);
 
   // --- events
-  // expected_wait_us: expected wait for room in the receive pool. An inflow passes 0 (unknown).
+  // expected_wait_us: expected wait for room in the receive pool; told as 0 (unknown) if the engine
+  // names the pages.
   void NoRoom(int64_t expected_wait_us, HandoffEffects* out);
-  // Takes promise_pages from `stock`, which must have that many free pages, and promises them.
-  void Promise(int64_t now_us, ReceivePool* stock, HandoffEffects* out);
-  // Sets a part's pages, (kv_pages), once: promises now, or over the next connection.
-  void Await(std::vector<int32_t> pages, int64_t now_us, HandoffEffects* out);
-  // Sets the pages of an inflow; `await` fits the ticket.
-  void Await(AwaitInflow await, int64_t now_us, HandoffEffects* out);
+  // The promise has its pages: promises now, or over the next connection.
+  void Promised(int64_t now_us, HandoffEffects* out);
   void OpenAgain(int64_t expected_wait_us, HandoffEffects* out);  // repeated OPEN: same answer
 
   void ConnectionLost(int64_t now_us);
@@ -84,26 +74,16 @@ class HandoffSink {
 
   enum class Landing { kVerified, kDamaged, kLost };
   // Ends an accepted chunk: the receive is over and nothing writes its cells any more.
-  void Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us, ReceivePool* stock,
+  void Landed(const wire::ChunkHeader& header, Landing landing, int64_t now_us,
               HandoffEffects* out);
-  void Handle(const wire::Done& done, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
-  void Handle(const wire::Commit& commit, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
-
-  // --- a main handoff's parts
-  // InvalidArgument: the main handoff has no such part, or another part has some of its pages.
-  absl::Status CheckPart(const Ticket& part) const;
-  // Precondition: CheckPart is OK and this handoff is promised. Returns the pages, (part.kv_pages),
-  // that the part may write until PartEnded.
-  std::vector<int32_t> BeginPart(const Ticket& part);
-  void PartLanded(int64_t now_us);  // a chunk of the part landed
-  void PartEnded(const HandoffSink& part, int64_t now_us, ReceivePool* stock, HandoffEffects* out);
+  void Handle(const wire::Done& done, int64_t now_us, HandoffEffects* out);
+  void Handle(const wire::Commit& commit, int64_t now_us, HandoffEffects* out);
 
   enum class PeerNotice { kNothing, kCancel, kCancelled };  // message to the source about the end
-  // Ends the handoff with `status`, not OK; at once, or when no posted receive and no part can
-  // still write its pages. A handoff that has ended stays as it is; one that aborts already keeps
-  // its first status, and sends CANCELLED if the notice asks for it.
-  void Abort(absl::Status status, PeerNotice notice, int64_t now_us, ReceivePool* stock,
-             HandoffEffects* out);
+  // Ends the handoff with `status`, not OK; at once, or when no posted receive can still write its
+  // pages. A handoff that has ended stays as it is; one that aborts already keeps its first status,
+  // and sends CANCELLED if the notice asks for it.
+  void Abort(absl::Status status, PeerNotice notice, int64_t now_us, HandoffEffects* out);
   // Not OK: the current state is past its deadline; the owner aborts the handoff with this status.
   // ResourceExhausted: no promise in time; DeadlineExceeded: a silent source; Unavailable: no
   // connection in time.
@@ -114,8 +94,6 @@ class HandoffSink {
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
-  bool inflow() const { return ticket_.is_inflow(); }
-  bool part() const { return ticket_.is_part(); }
   bool promised() const { return promised_; }
   ConnectionId connection() const { return connection_; }
   Incarnation source() const { return source_; }
@@ -128,44 +106,26 @@ class HandoffSink {
   bool failed() const { return state_ == State::kAborting || state_ == State::kAborted; }
   bool ended() const { return state_ == State::kComplete || state_ == State::kAborted; }
   const absl::Status& status() const { return status_; }  // of Abort; OK before
-  int32_t bound_pages() const { return n_bound_; }        // pages taken from the receive pool
+  CommitRecord record() const { return {commit_->first_token, commit_->n_tokens}; }  // if complete
 
  private:
-  size_t CellIndex(int32_t page, int32_t plane) const;
-  void SetAside(std::vector<int32_t> page_ids);
-  void PromiseNamed(int64_t now_us, HandoffEffects* out);
-  void Bind(int32_t page, ReceivePool* stock);
-  void ReportCells(const CellRect& rect, HandoffEffects* out);
-  void CompleteIfAll(int64_t now_us, ReceivePool* stock, HandoffEffects* out);
-  // True if all of this handoff's own cells, DONE and COMMIT are here; parts may be missing.
-  bool all_own_here() const { return n_missing_ == 0 && done_ && commit_; }
+  void CompleteIfAll(int64_t now_us, HandoffEffects* out);
   void ResumeIfQuiet(int64_t now_us, HandoffEffects* out);
-  void FinishAbortIfQuiet(ReceivePool* stock, HandoffEffects* out);
-  void ReportAborted(HandoffEffects* out) const;
+  void FinishAbortIfQuiet(HandoffEffects* out);
 
   const Ticket ticket_;
   const Incarnation source_;
+  PagePromise* const promise_;
   const PoolView* const pool_;
   const HandoffLimits limits_;
   const int64_t opened_us_;
   MachineState<State> state_;
-  int64_t since_us_;         // start of the current wait; kReceiving: last sign of progress
-  ConnectionId connection_;  // 0: none
+  int64_t since_us_;                     // start of the current wait
+  ConnectionId connection_;              // 0: none
   std::optional<uint32_t> resume_from_;  // kSuspended: the source is back, a promise is due
 
-  bool promised_ = false;          // pages are reserved
-  std::vector<int32_t> page_ids_;  // (kv_pages), -1: not bound yet
-  std::vector<bool> here_;         // (kv_pages, n_planes): the cell is verified and in place
-  int32_t n_bound_ = 0;
-  int64_t n_missing_ = 0;  // missing cells that this handoff brings itself
-  // Parts: pages not yet brought by complete parts; number of open parts; page ranges of both.
-  int32_t pages_of_parts_missing_ = 0, n_parts_open_ = 0;
-  std::vector<CellRect> parts_;  // rectangles of pages
-  // Inflows: missing cells per plane; cells in place before the inflow (complete planes, and pages
-  // of the next plane); cells last reported to the engine, in the same form.
-  std::vector<int32_t> missing_of_plane_;
-  int32_t planes_before_ = 0, pages_before_ = 0;
-  int32_t planes_reported_ = 0, pages_reported_ = 0;
+  bool promised_ = false;         // the promise has its pages
+  int64_t n_missing_ = 0;         // cells of the range
   std::vector<CellRect> claims_;  // accepted and not landed: a window's worth at most
   int64_t claimed_bytes_ = 0;
   std::vector<uint32_t> landed_;  // numbers of the chunks in place

@@ -92,11 +92,11 @@ void HandoffSource::Add(SendCells cells) {
   if (ending()) return;
   const auto n_pages = static_cast<int32_t>(cells.pages.size());
   BATON_CHECK(cells.plane >= 0 && cells.n_planes >= 0);
-  BATON_CHECK(n_pages == 0 || cells.first_page >= ticket_.first_own_page());
+  BATON_CHECK(n_pages == 0 || cells.first_page >= ticket_.first_page);
   BATON_CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
-  BATON_CHECK(cells.first_page + n_pages <= ticket_.kv_pages);
+  BATON_CHECK(cells.first_page + n_pages <= ticket_.first_page + ticket_.n_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
-  if (!ticket_.is_inflow()) return Queue(std::move(cells));
+  if (!ticket_.is_named()) return Queue(std::move(cells));
   // Split by plane, because a rank needs one plane after the other.
   for (int32_t plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane)
     Queue({.ticket_id = cells.ticket_id,
@@ -107,14 +107,14 @@ void HandoffSource::Add(SendCells cells) {
 
 void HandoffSource::Queue(SendCells cells) {
   ChunkCutter cutter(std::move(cells));
-  if (ticket_.is_inflow()) cutter.SkipTo(first_missing_);
+  if (ticket_.is_named()) cutter.SkipTo(first_missing_);
   if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
 }
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
   if (ending() || commit_) return;
-  BATON_CHECK(cells_given_ == int64_t{ticket_.kv_pages - ticket_.first_own_page()} *
-                                  static_cast<int64_t>(pool_->planes.size()));
+  BATON_CHECK(cells_given_ ==
+              int64_t{ticket_.n_pages} * static_cast<int64_t>(pool_->planes.size()));
   commit_ = record;
   if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
 }
@@ -140,8 +140,6 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us, Handoff
     OnAck(ack->chunk_seq, now_us);
   } else if (const auto* nack = std::get_if<wire::Nack>(&message)) {
     OnNack(*nack, now_us, out);
-  } else if (std::holds_alternative<wire::AwaitingParts>(message)) {
-    if (commit_sent_us_) progress_us_ = now_us;
   } else if (std::holds_alternative<wire::Committed>(message)) {
     if (!commit_sent_us_) return;
     arrived_bytes_ += std::exchange(unacked_bytes_, 0);  // the ACKs were lost with a connection
@@ -174,9 +172,10 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, Hand
   if (commit_ && all_announced()) SendCommit(now_us, out);
 }
 
-// Inflows: all cells before the promise's place are there, from whatever earlier handoff.
+// Pages named by the sink's engine: all cells before the place are there, from whatever earlier
+// handoff.
 void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
-  if (!ticket_.is_inflow()) return;
+  if (!ticket_.is_named()) return;
   const auto min_of = [](size_t n, uint32_t theirs) {
     return static_cast<int32_t>(std::min(n, size_t{theirs}));
   };

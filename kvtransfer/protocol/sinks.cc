@@ -19,22 +19,19 @@ constexpr ChunkRefusal kRefusals[] = {ChunkRefusal::kPayload, ChunkRefusal::kUnk
 // Status of the rest of an attempt that a later attempt replaces.
 absl::Status Superseded() { return absl::AbortedError("the request was dispatched anew"); }
 
-wire::Handoff HandoffOf(const Ticket& ticket) { return {ticket.id, ticket.epoch}; }
-wire::Handoff MainOf(const Ticket& part) { return {part.part_of, part.epoch}; }
+wire::Handoff PromiseKey(const Ticket& ticket) { return {ticket.promise, ticket.epoch}; }
 
 absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
   if (!VerifyTicket(setup.facts.key, ticket))
     return absl::PermissionDeniedError("the ticket's signature is wrong");
   if (ticket.sink != setup.facts.incarnation)
     return absl::FailedPreconditionError("the ticket is for another worker");
-  const bool promises = ticket.promise_pages > 0;
   if (ticket.kv_pages < 0 || ticket.promise_pages < 0 ||
-      (promises ? ticket.promise_pages < ticket.kv_pages : ticket.kv_pages == 0))
+      (ticket.is_named() ? ticket.kv_pages == 0 : ticket.promise_pages < ticket.kv_pages))
     return absl::InvalidArgumentError("the ticket's page counts make no sense");
-  if (ticket.is_part()
-          ? promises || ticket.first_page < 0 || ticket.part_of == ticket.id
-          : ticket.first_page < 0 || ticket.first_page > (promises ? ticket.kv_pages : 0))
-    return absl::InvalidArgumentError("the ticket's parts make no sense");
+  if (ticket.first_page < 0 || ticket.n_pages < 0 || (ticket.n_pages == 0 && ticket.kv_pages > 0) ||
+      int64_t{ticket.first_page} + ticket.n_pages > ticket.kv_pages)
+    return absl::InvalidArgumentError("the ticket's range makes no sense");
   if (const int32_t n_pages = std::max(ticket.promise_pages, ticket.kv_pages);
       n_pages > setup.pool.n_pages)
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -43,11 +40,27 @@ absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
 }
 
 absl::Status CheckPages(const Ticket& ticket, const AwaitInflow& await) {
-  if (ticket.is_inflow() && static_cast<size_t>(ticket.kv_pages) == await.pages.size())
+  if (ticket.is_named() && static_cast<size_t>(ticket.kv_pages) == await.pages.size())
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the ticket is for ", ticket.kv_pages, " KV pages and a promise of ", ticket.promise_pages,
-      ticket.is_part() ? ", a part" : "", ", the worker awaits an inflow of ", await.pages.size()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ticket is for ", ticket.kv_pages, " KV pages and a promise of ",
+                   ticket.promise_pages, ", the worker awaits an inflow of ", await.pages.size()));
+}
+
+// True if the map has a later epoch of this id.
+template <typename Map>
+bool HasLater(const Map& map, const TicketId& id, Epoch epoch) {
+  const auto it = map.upper_bound({id, epoch});
+  return it != map.end() && it->first.ticket_id == id;
+}
+
+template <typename Map>
+std::vector<wire::Handoff> KeysUpTo(const Map& map, const TicketId& id, int64_t epoch) {
+  std::vector<wire::Handoff> keys;
+  for (auto it = map.lower_bound({id, 0});
+       it != map.end() && it->first.ticket_id == id && it->first.epoch <= epoch; ++it)
+    keys.push_back(it->first);
+  return keys;
 }
 
 // Copies the keys, because the work for each entry may erase entries.
@@ -75,24 +88,9 @@ Sinks::Sink* Sinks::Find(const wire::Handoff& handoff) {
   return it == sinks_.end() ? nullptr : &it->second;
 }
 
-std::vector<wire::Handoff> Sinks::OpenOf(const TicketId& id) const {
-  std::vector<wire::Handoff> open;
-  for (auto it = sinks_.lower_bound({id, 0}); it != sinks_.end() && it->first.ticket_id == id; ++it)
-    open.push_back(it->first);
-  if (const auto parts = parts_of_.find(id); parts != parts_of_.end())
-    open.insert(open.end(), parts->second.begin(), parts->second.end());
-  return open;
-}
-
-bool Sinks::HasLater(const TicketId& id, Epoch epoch) const {
-  const std::vector<wire::Handoff> open = OpenOf(id);
-  return std::any_of(open.begin(), open.end(),
-                     [epoch](const wire::Handoff& other) { return other.epoch > epoch; });
-}
-
 int32_t Sinks::bound_pages() const {
   int32_t n = 0;
-  for (const auto& [handoff, sink] : sinks_) n += sink.machine.bound_pages();
+  for (const auto& [key, promise] : promises_) n += promise.bound_pages();
   return n;
 }
 
@@ -110,34 +108,35 @@ void Sinks::On(ReclaimPages& command, int64_t) {
 
 void Sinks::On(AwaitInflow& command, int64_t now_us) {
   for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
-  const wire::Handoff handoff{command.ticket_id, command.epoch};
+  const wire::Handoff key{command.ticket_id, command.epoch};
   const auto fail = [&](absl::Status status) {
-    events_.emplace_back(InflowFailed{handoff.ticket_id, handoff.epoch, std::move(status)});
+    events_.emplace_back(InflowFailed{key.ticket_id, key.epoch, std::move(status)});
   };
   if (shutting_down_) return fail(ShuttingDown());
-  if (const auto* entry = tombstones_.Find(handoff.ticket_id, handoff.epoch))
+  if (const auto* entry = ended_promises_.Find(key.ticket_id, key.epoch))
     return fail(entry->status.ok() ? Superseded() : entry->status);
-  const auto other = awaited_.find(handoff.ticket_id);
-  if (HasLater(handoff.ticket_id, handoff.epoch) ||
-      (other != awaited_.end() && other->second.epoch > handoff.epoch))
+  const auto other = awaited_.find(key.ticket_id);
+  if (HasLater(promises_, key.ticket_id, key.epoch) ||
+      (other != awaited_.end() && other->second.epoch > key.epoch))
     return fail(Superseded());
-  EndUpTo(handoff.ticket_id, int64_t{handoff.epoch} - 1, Superseded(), now_us);
-  Sink* sink = Find(handoff);
-  if (sink == nullptr) {
-    BATON_CHECK(awaited_.try_emplace(handoff.ticket_id, std::move(command)).second);
-  } else if (absl::Status status = CheckPages(sink->machine.ticket(), command); !status.ok()) {
-    Abort(handoff, status, PeerNotice::kCancel, now_us);
+  EndUpTo(key.ticket_id, int64_t{key.epoch} - 1, Superseded(), now_us);
+  const auto it = promises_.find(key);
+  if (it == promises_.end()) {
+    BATON_CHECK(awaited_.try_emplace(key.ticket_id, std::move(command)).second);
+  } else if (absl::Status status = CheckPages(it->second.ticket(), command); !status.ok()) {
+    FailPromise(key, status, now_us);
     fail(std::move(status));
   } else {
-    sink->machine.Await(std::move(command), now_us, &sink->effects);
-    Apply(handoff, now_us);
+    it->second.Name(std::move(command), now_us);
+    TellPromised(it->second, now_us);
   }
 }
 
 void Sinks::On(const CancelHandoff& command, int64_t now_us) {
   const absl::Status status = absl::CancelledError("cancelled");
   EndUpTo(command.ticket_id, command.epoch, status, now_us);
-  tombstones_.Add(command.ticket_id, command.epoch, status);
+  ended_handoffs_.Add(command.ticket_id, command.epoch, status);
+  ended_promises_.Add(command.ticket_id, command.epoch, status);
 }
 
 // ---- connections and messages ----
@@ -166,36 +165,35 @@ void Sinks::On(const SourceMessage& from, int64_t now_us) {
   if (sink == nullptr || sink->machine.connection() != from.connection) {
     // OPEN of this epoch is already processed or will never come: connections keep order.
     if (commit != nullptr || cancel != nullptr)
-      connections_->Send(from.connection, tombstones_.AnswerTo(handoff));
+      connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
     return;
   }
   if (cancel != nullptr)
     return Abort(handoff, wire::ToStatus(cancel->code, cancel->reason), PeerNotice::kCancelled,
                  now_us);
-  if (done != nullptr) sink->machine.Handle(*done, now_us, &receive_pool_, &sink->effects);
-  if (commit != nullptr) sink->machine.Handle(*commit, now_us, &receive_pool_, &sink->effects);
+  if (done != nullptr) sink->machine.Handle(*done, now_us, &sink->effects);
+  if (commit != nullptr) sink->machine.Handle(*commit, now_us, &sink->effects);
   Apply(handoff, now_us);
 }
 
 absl::Status Sinks::CheckAttempt(const Ticket& ticket) const {
-  if (const auto it = awaited_.find(ticket.id); it != awaited_.end()) {
+  if (const auto it = awaited_.find(ticket.promise); it != awaited_.end()) {
     if (it->second.epoch > ticket.epoch) return Superseded();
     RETURN_IF_ERROR(CheckPages(ticket, it->second));
   }
-  if (ticket.is_part()) {
-    if (const auto* entry = tombstones_.Find(ticket.part_of, ticket.epoch)) {
-      if (entry->epoch > ticket.epoch) return Superseded();
-      return entry->status.ok() ? absl::AbortedError("the handoff is complete without this part")
-                                : entry->status;
-    }
-    if (HasLater(ticket.part_of, ticket.epoch)) return Superseded();
+  if (const auto* entry = ended_promises_.Find(ticket.promise, ticket.epoch)) {
+    if (entry->epoch > ticket.epoch) return Superseded();
+    return entry->status.ok() ? absl::AbortedError("the promise is complete without this handoff")
+                              : entry->status;
   }
-  return HasLater(ticket.id, ticket.epoch) ? Superseded() : absl::OkStatus();
+  if (HasLater(promises_, ticket.promise, ticket.epoch)) return Superseded();
+  const auto it = promises_.find(PromiseKey(ticket));
+  return it == promises_.end() ? absl::OkStatus() : it->second.Check(ticket);
 }
 
 void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t now_us) {
   const Ticket& ticket = open.ticket;
-  const wire::Handoff handoff = HandoffOf(ticket);
+  const wire::Handoff handoff{ticket.id, ticket.epoch}, key = PromiseKey(ticket);
   const auto refuse = [&](const absl::Status& status) {
     connections_->Send(from.connection, wire::FromStatus<wire::Cancelled>(handoff, status));
   };
@@ -204,27 +202,32 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
   if (status.ok() && sinks_.size() >= kMaxOpenHandoffs)
     status = absl::ResourceExhaustedError("too many handoffs are open");
   if (!status.ok()) return refuse(status);
-  if (tombstones_.Find(ticket.id, ticket.epoch) != nullptr)
-    return connections_->Send(from.connection, tombstones_.AnswerTo(handoff));
+  if (ended_handoffs_.Find(ticket.id, ticket.epoch) != nullptr)
+    return connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
   if (const Sink* sink = Find(handoff))
     return sink->machine.source() == from.source
                ? OnOpenAgain(from.connection, handoff, open.resume_from, now_us)
                : refuse(absl::AbortedError("the ticket is already open"));
-  const int64_t earlier = int64_t{ticket.epoch} - 1;
-  EndUpTo(ticket.id, earlier, Superseded(), now_us);
-  if (ticket.is_part()) EndUpTo(ticket.part_of, earlier, Superseded(), now_us);
+  EndUpTo(ticket.promise, int64_t{ticket.epoch} - 1, Superseded(), now_us);
   if (open.resume_from != wire::kNewHandoff)
-    return connections_->Send(from.connection, tombstones_.AnswerTo(handoff));
+    return connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
   status = CheckAttempt(ticket);
-  if (!status.ok()) {
-    EndUpTo(ticket.id, ticket.epoch, status, now_us);
-    tombstones_.Add(ticket.id, ticket.epoch, status);
+  if (!status.ok()) {  // with all of the promise
+    EndUpTo(ticket.promise, ticket.epoch, status, now_us);
+    ended_handoffs_.Add(ticket.id, ticket.epoch, status);
     return refuse(status);
   }
-  sinks_.emplace(handoff, Sink{HandoffSink(ticket, from.source, from.connection, &setup_->pool,
-                                           setup_->limits, now_us)});
-  if (ticket.is_part()) parts_of_[ticket.part_of].push_back(handoff);
-  Begin(handoff, now_us);
+  const auto [it, is_new] =
+      promises_.try_emplace(key, ticket, &setup_->pool, setup_->limits, now_us);
+  PagePromise& promise = it->second;
+  promise.Begin(ticket, now_us);
+  sinks_.emplace(handoff, Sink{HandoffSink(ticket, from.source, from.connection, &promise,
+                                           &setup_->pool, setup_->limits, now_us)});
+  if (is_new) BeginPromise(key, now_us);
+  auto& [sink, effects] = sinks_.at(handoff);
+  if (promise.waiting()) sink.NoRoom(expected_wait_us_, &effects);
+  if (promise.has_pages() && !sink.promised()) sink.Promised(now_us, &effects);
+  Apply(handoff, now_us);
 }
 
 void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
@@ -247,51 +250,38 @@ void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t 
 
 // ---- pages ----
 
-void Sinks::Begin(const wire::Handoff& handoff, int64_t now_us) {
-  const Ticket ticket = sinks_.at(handoff).machine.ticket();
-  if (ticket.is_part()) {
-    PromiseParts(MainOf(ticket), now_us);
-  } else if (!ticket.is_inflow()) {
-    waiting_.push_back(handoff);
+void Sinks::BeginPromise(const wire::Handoff& key, int64_t now_us) {
+  PagePromise& promise = promises_.at(key);
+  if (!promise.ticket().is_named()) {
+    waiting_.push_back(key);
     PromiseWaiting(now_us);
+  } else if (auto await = awaited_.extract(key.ticket_id)) {
+    promise.Name(std::move(await.mapped()), now_us);
+    TellPromised(promise, now_us);
   }
-  Sink* sink = Find(handoff);
-  if (sink == nullptr || !sink->machine.waiting()) return;
-  if (const auto await = awaited_.extract(ticket.id)) {
-    sink->machine.Await(std::move(await.mapped()), now_us, &sink->effects);
-  } else {
-    sink->machine.NoRoom(expected_wait_us_, &sink->effects);
-  }
-  Apply(handoff, now_us);
 }
 
 void Sinks::PromiseWaiting(int64_t now_us) {
-  std::vector<wire::Handoff> promised;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const wire::Handoff handoff = *it;
-    auto& [sink, effects] = sinks_.at(handoff);
-    if (sink.suspended()) {  // keeps its place
-      ++it;
+    PagePromise& promise = promises_.at(*it);
+    const auto is_waiting = [this](const wire::Handoff& handoff) {
+      return sinks_.at(handoff).machine.waiting();
+    };
+    if (std::none_of(promise.open().begin(), promise.open().end(), is_waiting)) {
+      ++it;  // all are suspended: the promise keeps its place
       continue;
     }
-    if (sink.ticket().promise_pages > receive_pool_.free_pages()) break;
+    if (promise.ticket().promise_pages > receive_pool_.free_pages()) break;
     it = waiting_.erase(it);
-    sink.Promise(now_us, &receive_pool_, &effects);
-    Apply(handoff, now_us);
-    promised.push_back(handoff);
+    promise.Take(now_us, &receive_pool_);
+    TellPromised(promise, now_us);
   }
-  for (const wire::Handoff& handoff : promised) PromiseParts(handoff, now_us);
 }
 
-void Sinks::PromiseParts(const wire::Handoff& main, int64_t now_us) {
-  Sink* whole = Find(main);
-  if (whole == nullptr || !whole->machine.promised()) return;
-  for (const wire::Handoff& handoff : OpenOf(main.ticket_id)) {
-    auto& [part, effects] = sinks_.at(handoff);
-    if (!part.part() || part.promised() || part.failed() || handoff.epoch != main.epoch) continue;
-    if (absl::Status status = whole->machine.CheckPart(part.ticket()); !status.ok())
-      return Abort(handoff, std::move(status), PeerNotice::kCancel, now_us);  // and all the others
-    part.Await(whole->machine.BeginPart(part.ticket()), now_us, &effects);
+void Sinks::TellPromised(const PagePromise& promise, int64_t now_us) {
+  for (const wire::Handoff& handoff : promise.open()) {
+    auto& [sink, effects] = sinks_.at(handoff);
+    sink.Promised(now_us, &effects);
     Apply(handoff, now_us);
   }
 }
@@ -333,8 +323,7 @@ void Sinks::On(const ChunkLanded& event, int64_t now_us) {
   const wire::ChunkHeader header = receives_.header(event.operation);
   auto& [sink, effects] = sinks_.at(header.handoff);
   const HandoffSink::Landing landing = receives_.End(event, sink.gathering());
-  if (sink.part()) sinks_.at(MainOf(sink.ticket())).machine.PartLanded(now_us);
-  sink.Landed(header, landing, now_us, &receive_pool_, &effects);
+  sink.Landed(header, landing, now_us, &effects);
   Apply(header.handoff, now_us);
   receives_.PostHeld();
 }
@@ -342,7 +331,7 @@ void Sinks::On(const ChunkLanded& event, int64_t now_us) {
 void Sinks::RefuseHeld(const wire::Handoff& handoff, int64_t now_us) {
   for (const wire::ChunkHeader& header : receives_.RefuseHeld(handoff)) {
     auto& [sink, effects] = sinks_.at(handoff);
-    sink.Landed(header, HandoffSink::Landing::kLost, now_us, &receive_pool_, &effects);
+    sink.Landed(header, HandoffSink::Landing::kLost, now_us, &effects);
     Apply(handoff, now_us);
   }
 }
@@ -351,18 +340,36 @@ void Sinks::RefuseHeld(const wire::Handoff& handoff, int64_t now_us) {
 
 void Sinks::Abort(wire::Handoff handoff, absl::Status status, PeerNotice notice, int64_t now_us) {
   auto& [sink, effects] = sinks_.at(handoff);
-  sink.Abort(std::move(status), notice, now_us, &receive_pool_, &effects);
-  std::erase(waiting_, handoff);
+  sink.Abort(std::move(status), notice, now_us, &effects);
   Apply(handoff, now_us);
   RefuseHeld(handoff, now_us);
 }
 
-void Sinks::EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us) {
-  for (const wire::Handoff& handoff : OpenOf(id)) {
-    const Sink* sink = Find(handoff);
-    if (sink != nullptr && !sink->machine.failed() && handoff.epoch <= epoch)
+void Sinks::FailPromise(wire::Handoff key, absl::Status status, int64_t now_us) {
+  const auto it = promises_.find(key);
+  if (it == promises_.end() || it->second.failed()) return;
+  it->second.Fail(status, &receive_pool_, &events_);
+  ended_promises_.Add(key.ticket_id, key.epoch, status);
+  std::erase(waiting_, key);
+  const std::vector<wire::Handoff> open = it->second.open();
+  for (const wire::Handoff& handoff : open)
+    if (const Sink* sink = Find(handoff); sink != nullptr && !sink->machine.failed())
       Abort(handoff, status, PeerNotice::kCancel, now_us);
-  }
+  RemoveIfEnded(key);
+}
+
+void Sinks::RemoveIfEnded(wire::Handoff key) {
+  const auto it = promises_.find(key);
+  if (it == promises_.end() || !it->second.ended()) return;
+  ended_promises_.Add(key.ticket_id, key.epoch, it->second.status());
+  promises_.erase(it);
+}
+
+void Sinks::EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us) {
+  for (const wire::Handoff& key : KeysUpTo(promises_, id, epoch)) FailPromise(key, status, now_us);
+  for (const wire::Handoff& handoff : KeysUpTo(sinks_, id, epoch))
+    if (const Sink* sink = Find(handoff))
+      FailPromise(PromiseKey(sink->machine.ticket()), status, now_us);
   const auto it = awaited_.find(id);
   if (it == awaited_.end() || it->second.epoch > epoch) return;
   events_.emplace_back(InflowFailed{id, it->second.epoch, status});
@@ -373,34 +380,31 @@ void Sinks::Apply(wire::Handoff handoff, int64_t now_us) {
   auto& [sink, sink_effects] = sinks_.at(handoff);
   HandoffEffects effects = std::exchange(sink_effects, {});
   const ConnectionId connection = sink.connection();
-  const Ticket ticket = sink.ticket();
-  const bool failed = sink.failed();
-  const absl::Status status = sink.status();
   for (const wire::Message& message : effects.messages) connections_->Send(connection, message);
   for (TransferEvent& event : effects.events) events_.push_back(std::move(event));
-  if (failed || sink.ended()) tombstones_.Add(ticket.id, ticket.epoch, status);
-  if (sink.ended()) {
-    const HandoffSink ended = std::move(sinks_.extract(handoff).mapped().machine);
-    if (const auto parts = parts_of_.find(ticket.part_of); parts != parts_of_.end()) {
-      std::erase(parts->second, handoff);
-      if (parts->second.empty()) parts_of_.erase(parts);
+  if (sink.failed() || sink.ended()) {
+    const Ticket ticket = sink.ticket();
+    const absl::Status status = sink.status();
+    const bool failed = sink.failed();
+    PagePromise& promise = promises_.at(PromiseKey(ticket));
+    ended_handoffs_.Add(ticket.id, ticket.epoch, status);
+    if (sink.complete()) promise.Committed(ticket, sink.record(), now_us, &receive_pool_, &events_);
+    if (sink.ended()) {
+      sinks_.erase(handoff);
+      promise.Ended(ticket, &receive_pool_, &events_);
     }
-    if (ended.part() && ended.promised()) {
-      auto& [main, main_effects] = sinks_.at(MainOf(ticket));  // does not end before its parts
-      main.PartEnded(ended, now_us, &receive_pool_, &main_effects);
-      Apply(MainOf(ticket), now_us);
-    }
-  }
-  if (failed) {  // a main handoff and its parts fail together
-    const TicketId whole = ticket.is_part() ? ticket.part_of : ticket.id;
-    tombstones_.Add(whole, ticket.epoch, status);  // also if its OPEN has not arrived yet
-    EndUpTo(whole, ticket.epoch, status, now_us);
+    if (failed) FailPromise(PromiseKey(ticket), status, now_us);
+    RemoveIfEnded(PromiseKey(ticket));
   }
   if (effects.close_connection)
     connections_->Break(connection, "a chunk of an ended handoff does not land");
 }
 
 void Sinks::Tick(int64_t now_us) {
+  for (const wire::Handoff& key : KeysOf(promises_)) {
+    if (absl::Status status = promises_.at(key).Overdue(now_us); !status.ok())
+      FailPromise(key, std::move(status), now_us);
+  }
   for (const wire::Handoff& handoff : KeysOf(sinks_)) {
     Sink* sink = Find(handoff);
     if (sink == nullptr) continue;  // failed together with an earlier one
@@ -415,8 +419,7 @@ void Sinks::Tick(int64_t now_us) {
 
 void Sinks::ShutDown(int64_t now_us) {
   shutting_down_ = true;
-  for (const wire::Handoff& handoff : KeysOf(sinks_))
-    if (Find(handoff) != nullptr) Abort(handoff, ShuttingDown(), PeerNotice::kCancel, now_us);
+  for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, ShuttingDown(), now_us);
   while (!awaited_.empty())
     EndUpTo(awaited_.begin()->first, awaited_.begin()->second.epoch, ShuttingDown(), now_us);
 }

@@ -1,13 +1,14 @@
-// All handoffs that this process receives: a HandoffSink for each, the receive pool and who waits
-// for room in it, the inflows that the engine awaits, the parts of main handoffs, the receives, and
-// how handoffs ended. Commands, effects of PeerConnections, the end of receives and the time go in;
-// calls on PeerConnections and Link and TransferEvents come out. now_us: microseconds of one
-// monotonic clock. Owner: TransferCore, link thread.
+// All handoffs that this process receives, and the promises whose pages they fill: a HandoffSink
+// and a PagePromise for each, the receive pool and who waits for room in it, the inflows that the
+// engine awaits, the receives, and how handoffs and promises ended. Commands, effects of
+// PeerConnections, the end of receives and the time go in; calls on PeerConnections and Link and
+// TransferEvents come out. now_us: microseconds of one monotonic clock. Owner: TransferCore, link
+// thread.
 //
-// Every rank of a relay hands its own slice to the decode worker: the main handoff is promised all
-// pages, and parts from other sources land in some of them. OPENs of main handoff and parts come in
-// any order; all complete together, or fail together. The engine's AwaitInflow and the peer's OPEN
-// come in either order too. Of one ticket, only the latest epoch lives.
+// Tickets of one promise may come from several sources, in any order; the first OPEN makes the
+// promise. If one of its handoffs fails, the promise and all its handoffs fail. The engine's
+// AwaitInflow and the first OPEN come in either order too. Of one promise, only the latest epoch
+// lives.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "kvtransfer/protocol/handoff_sink.h"
+#include "kvtransfer/protocol/page_promise.h"
 #include "kvtransfer/protocol/peer_connections.h"
 #include "kvtransfer/protocol/receive_pool.h"
 #include "kvtransfer/protocol/receives.h"
@@ -45,9 +46,9 @@ class Sinks {
   // Ends every turn: promises pages if there is room, and reports a changed receive pool.
   void Settle(int64_t now_us);
 
-  bool empty() const { return sinks_.empty() && awaited_.empty(); }
+  bool empty() const { return promises_.empty() && awaited_.empty(); }
   const ReceivePool& stock() const { return receive_pool_; }
-  int32_t bound_pages() const;  // pages of the receive pool, bound to handoffs
+  int32_t bound_pages() const;  // pages of the receive pool, bound to promises
   size_t n_operations() const { return receives_.size(); }
   // Events since the last call, in order.
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
@@ -59,26 +60,27 @@ class Sinks {
   };
 
   Sink* Find(const wire::Handoff& handoff);  // nullptr: not open here
-  // The open handoffs of this ticket, and its parts, of all epochs: the earlier ones only drain.
-  std::vector<wire::Handoff> OpenOf(const TicketId& id) const;
-  bool HasLater(const TicketId& id, Epoch epoch) const;
 
   void OnOpen(const SourceMessage& from, const wire::Open& open, int64_t now_us);
   // Answers OPEN of a handoff that is open here: repeats the answer, or resumes over this
   // connection.
   void OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
                    int64_t now_us);
-  // Not OK: another attempt has replaced this one, or its main handoff has ended, or the engine
-  // awaits a different ticket under this id.
+  // Not OK: another attempt has replaced this one, or its promise has ended, or the engine awaits
+  // a different one under this id.
   absl::Status CheckAttempt(const Ticket& ticket) const;
-  // Promises a new sink its pages, or answers NO_ROOM until they are there.
-  void Begin(const wire::Handoff& handoff, int64_t now_us);
+  // Finds pages for a new promise, if they are there.
+  void BeginPromise(const wire::Handoff& key, int64_t now_us);
   void PromiseWaiting(int64_t now_us);
-  // Promises pages of a main handoff, if it has them, to parts that wait for them.
-  void PromiseParts(const wire::Handoff& main, int64_t now_us);
+  // Tells the handoffs of a promise that its pages are there.
+  void TellPromised(const PagePromise& promise, int64_t now_us);
   void Abort(wire::Handoff handoff, absl::Status status, HandoffSink::PeerNotice notice,
              int64_t now_us);
-  // Aborts the handoff of this ticket, its parts, and its awaited inflow: epochs up to this one.
+  // Fails a promise and its handoffs; removes it if none of them is left.
+  void FailPromise(wire::Handoff key, absl::Status status, int64_t now_us);
+  void RemoveIfEnded(wire::Handoff key);
+  // Fails the promise of this id, or of the ticket of this id, and its awaited inflow: epochs up to
+  // this one.
   void EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us);
   // Sends and emits the machine's effects; removes it if it has ended, and ends with it what fails
   // together with it: no reference to a machine survives the call.
@@ -88,17 +90,15 @@ class Sinks {
 
   TransferSetup* const setup_;
   PeerConnections* const connections_;
-  std::map<wire::Handoff, Sink> sinks_;  // ordered, so that each run has the same order
-  // By ticket of the main handoff, in order of OPEN. The main handoff may be closed or not open
-  // yet.
-  absl::flat_hash_map<TicketId, std::vector<wire::Handoff>> parts_of_;
+  std::map<wire::Handoff, Sink> sinks_;            // ordered, so that each run has the same order
+  std::map<wire::Handoff, PagePromise> promises_;  // by id and epoch, while handoffs may need them
   // Inflows that no source has opened so far; nothing of this epoch or a later one is open or has
   // ended. No deadline: the engine bounds its prompt's wait and cancels.
   std::map<TicketId, AwaitInflow> awaited_;
-  std::deque<wire::Handoff> waiting_;  // wait for room, first come first served
+  std::deque<wire::Handoff> waiting_;  // promises that wait for room, first come first served
   ReceivePool receive_pool_;
   Receives receives_;
-  Tombstones tombstones_;
+  Tombstones ended_handoffs_, ended_promises_;
   int64_t expected_wait_us_ = 0;
   ReceivePoolChanged told_;
   bool shutting_down_ = false;

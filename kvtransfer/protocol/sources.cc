@@ -19,7 +19,7 @@ Sources::Sources(TransferSetup* setup, PeerConnections* connections, LinkStats* 
 
 void Sources::On(OpenHandoff& command, int64_t now_us) {
   const TicketId id = command.ticket.id;
-  const Traffic traffic = command.ticket.is_inflow() ? Traffic::kChain : Traffic::kDecode;
+  const Traffic traffic = command.ticket.is_named() ? Traffic::kChain : Traffic::kDecode;
   Source source{HandoffSource(command.ticket, &setup_->pool, setup_->limits, now_us),
                 command.peer_address, links_->Begin(command.peer, command.peer_address, traffic)};
   BATON_CHECK(sources_.emplace(id, std::move(source)).second);

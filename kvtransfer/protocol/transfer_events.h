@@ -76,17 +76,17 @@ struct OpenHandoff {
   Incarnation peer = 0;
   std::string peer_address;
 };
-// Planes [plane, plane + n_planes) of the ticket's pages [first_page, first_page + pages.size())
-// are final; `pages` are their ids in this process and stay unchanged until the handoff ends. A
-// main handoff with parts sends only its pages from ticket.first_page on; a part's pages count from
-// 0.
+// Planes [plane, plane + n_planes) of the promise's pages [first_page, first_page + pages.size()),
+// which lie in the ticket's range, are final; `pages` are their ids in this process and stay
+// unchanged until the handoff ends.
 struct SendCells {
   TicketId ticket_id;
   int32_t plane = 0, n_planes = 1;
   int32_t first_page = 0;
   std::vector<int32_t> pages;
 };
-struct CommitHandoff {  // all cells were given to SendCells; a part's record is ignored
+// All cells of the range were given to SendCells. The record of the promise's last range counts.
+struct CommitHandoff {
   TicketId ticket_id;
   CommitRecord record;
 };
@@ -100,24 +100,24 @@ struct ReclaimPages {  // gives back at most n unpromised pages
   int32_t n = 0;
 };
 // Cancels at either side; idempotent; unknown tickets are remembered so that a late OPEN is
-// refused. At the sink, cancelling a main handoff cancels its parts, and cancelling a part the main
-// handoff.
+// refused. At the sink, the id is that of a ticket or of a promise; all handoffs of the promise are
+// cancelled.
 struct CancelHandoff {
   TicketId ticket_id;
   Epoch epoch = 0;
 };
-// As sink of a relay's inflow, a ticket with promise_pages 0: KV lands in these pages of the
-// engine, not in lent pages. OPEN is answered NO_ROOM until this command arrives. InflowArrived
-// events report progress; the last event is exactly one InflowArrived with all planes or one
-// InflowFailed, and nothing writes the pages afterwards. A ticket and epoch is awaited at most
-// once; only the latest epoch of a ticket lives, opened or awaited. An OPEN that never comes has no
-// deadline here: the engine bounds its prompt's wait and cancels. Cells already present from an
-// earlier inflow are skipped; at least one cell is always sent. The promise tells the source which
-// cells are present.
+// As sink of a relay's inflow: names the pages of a promise whose tickets have promise_pages 0. KV
+// lands in these pages of the engine, not in lent pages. OPEN is answered NO_ROOM until this
+// command arrives. InflowArrived events report progress; the last event is exactly one
+// InflowArrived with all planes or one InflowFailed, and nothing writes the pages afterwards. A
+// promise and epoch is awaited at most once; only the latest epoch of a promise lives, opened or
+// awaited. An OPEN that never comes has no deadline here: the engine bounds its prompt's wait and
+// cancels. Cells already present from an earlier inflow are skipped; at least one cell is always
+// sent. The promise tells the source which cells are present.
 struct AwaitInflow {
-  TicketId ticket_id;
+  TicketId ticket_id;  // of the promise, here and in the events of sinks
   Epoch epoch = 0;
-  std::vector<int32_t> pages;         // (ticket.kv_pages)
+  std::vector<int32_t> pages;         // (kv_pages of the promise)
   int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
 };
 using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,
@@ -139,7 +139,7 @@ struct HandoffEnded {
   absl::Status status;      // OK = committed; else cancelled, refused, peer lost
   int64_t transfer_us = 0;  // OPEN sent to end
 };
-// As sink: the handoff is complete and committed.
+// As sink: all ranges of a promise are complete and committed.
 struct HandoffArrived {  // an inflow makes neither this event nor HandoffAborted
   TicketId ticket_id;
   Epoch epoch = 0;
@@ -148,7 +148,7 @@ struct HandoffArrived {  // an inflow makes neither this event nor HandoffAborte
   CommitRecord record;
   int64_t transfer_us = 0;  // from OPEN seen to complete
 };
-struct HandoffAborted {  // after OPEN was seen; the pages are back in the receive pool
+struct HandoffAborted {  // after an OPEN was seen; the pages are back in the receive pool
   TicketId ticket_id;
   Epoch epoch = 0;
   RequestId request_id = 0;

@@ -92,9 +92,9 @@ void Visit(A& a, M& m) {
     a(m.from), a(m.nonce), a(m.code), a(m.difference), a(m.mac);
   } else if constexpr (std::is_same_v<T, Open>) {
     a(m.ticket.id.high), a(m.ticket.id.low), a(m.ticket.epoch), a(m.ticket.request_id);
-    a(m.ticket.sink), a(m.ticket.kv_pages), a(m.ticket.promise_pages);
-    a(m.ticket.part_of.high), a(m.ticket.part_of.low), a(m.ticket.first_page);
-    a(m.ticket.mac), a(m.resume_from);
+    a(m.ticket.sink), a(m.ticket.promise.high), a(m.ticket.promise.low), a(m.ticket.kv_pages);
+    a(m.ticket.promise_pages), a(m.ticket.first_page), a(m.ticket.n_pages), a(m.ticket.mac);
+    a(m.resume_from);
   } else if constexpr (std::is_same_v<T, Ping> || std::is_same_v<T, Pong>) {
     a(m.seq);
   } else {

@@ -4,8 +4,8 @@
 // that the owner of the memory can check the header before posting a receive.
 //
 //   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
-//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  AWAITING_PARTS  COMMITTED  CANCEL
-//                    CANCELLED  PING  PONG
+//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
+//                    PONG
 //
 // A field from a peer is data, not truth: Decode checks form (magic, version, CRC, exact length,
 // string bounds), the state machines check meaning. Plain values and pure functions, any thread.
@@ -26,7 +26,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 4;
+inline constexpr uint16_t kVersion = 5;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
@@ -80,8 +80,8 @@ struct Promise {
   Handoff handoff;
   uint64_t chunk_bytes = 0;   // longest chunk that the sink accepts
   uint64_t window_bytes = 0;  // maximum of bytes announced and not acknowledged
-  // Inflows: planes [0, here_planes) of all pages and plane here_planes of pages [0, here_pages)
-  // are in place from an earlier handoff and are not sent.
+  // Named pages: planes [0, here_planes) of all pages and plane here_planes of pages [0,
+  // here_pages) are in place from an earlier handoff and are not sent.
   uint32_t here_planes = 0, here_pages = 0;
   bool operator==(const Promise&) const = default;
 };
@@ -123,7 +123,7 @@ struct Commit {
   int32_t n_tokens = 0;
   bool operator==(const Commit&) const = default;
 };
-// The handoff is committed at the sink.
+// The handoff is committed at the sink: its range is verified and in place.
 struct Committed {
   Handoff handoff;
   bool operator==(const Committed&) const = default;
@@ -140,10 +140,6 @@ struct Cancelled {  // the handoff ended here, and no operation of this end for 
   std::string reason;
   bool operator==(const Cancelled&) const = default;
 };
-struct AwaitingParts {  // COMMIT and all own cells of the handoff are here; parts are missing
-  Handoff handoff;
-  bool operator==(const AwaitingParts&) const = default;
-};
 // Asks for a PONG with the same number, on a silent connection.
 struct Ping {
   uint64_t seq = 0;
@@ -156,7 +152,7 @@ struct Pong {
 
 // The type on the wire is the index in this list plus one: append only.
 using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
-                             Committed, Cancel, Cancelled, Ping, Pong, AwaitingParts>;
+                             Committed, Cancel, Cancelled, Ping, Pong>;
 
 // The handoff that a message is about; nullptr: a message of the connection, or OPEN.
 const Handoff* HandoffOf(const Message& message);
@@ -172,7 +168,7 @@ void Sign(const ClusterKey& key, HelloAck& ack);
 bool Verify(const ClusterKey& key, const Hello& hello);
 bool Verify(const ClusterKey& key, const HelloAck& ack);
 
-// Announces `length` bytes: the cells of planes [plane, plane + n_planes) of the ticket's pages
+// Announces `length` bytes: the cells of planes [plane, plane + n_planes) of the promise's pages
 // [first_page, first_page + n_pages), page after page, plane after plane inside a page.
 //
 //   0 magic 4 | 4 version 2 | 6 zero 2 | 8 ticket id 16 | 24 epoch 4 | 28 plane 4 | 32 n_planes 4 |

@@ -34,8 +34,8 @@ TEST_CASE("changing any field breaks the signature") {
       [](Ticket& t) { ++t.epoch; },         [](Ticket& t) { ++t.request_id; },
       [](Ticket& t) { ++t.sink; },          [](Ticket& t) { ++t.kv_pages; },
       [](Ticket& t) { ++t.promise_pages; }, [](Ticket& t) { t.mac[31] ^= 1; },
-      [](Ticket& t) { ++t.part_of.high; },  [](Ticket& t) { ++t.part_of.low; },
-      [](Ticket& t) { ++t.first_page; },
+      [](Ticket& t) { ++t.promise.high; },  [](Ticket& t) { ++t.promise.low; },
+      [](Ticket& t) { ++t.first_page; },    [](Ticket& t) { ++t.n_pages; },
   };
   for (const auto& change : changes) {
     Ticket ticket = SampleTicket();

@@ -68,7 +68,8 @@ void SimCluster::Dispatch(RequestId id) {
   ticket.id = {.high = ticket.epoch, .low = id};
   ticket.request_id = id;
   ticket.sink = IncarnationOf(progress.decode);
-  ticket.kv_pages = layout.PagesFor(n);
+  ticket.promise = ticket.id;
+  ticket.kv_pages = ticket.n_pages = layout.PagesFor(n);
   ticket.promise_pages = layout.PagesFor(n + progress.max_tokens - 1);
   if (progress.preemptions < kMaxPreemptions)
     ticket.promise_pages = std::min(ticket.promise_pages, ticket.kv_pages + 1);

@@ -63,23 +63,42 @@ struct SourceRig {
   HandoffEffects effects;
 };
 
-// A sink with `n_pages` pages of two planes, promised from a stock of 8. An inflow or a part lands
-// in pages of another owner from page 8 on.
+// A sink that fills `n_pages` pages of two planes, alone or as one of two of its promise; the pages
+// are taken from a stock of 8, or are the engine's from page 8 on.
 struct SinkRig {
   enum class Kind { kOrdinary, kInflow, kPart };
   explicit SinkRig(int32_t n_pages, bool promised = true, Kind kind = Kind::kOrdinary)
-      : pool(16, {60, 40}), sink(TicketOf(kind, n_pages), 1, 3, &pool.view(), kLimits, 0) {
+      : pool(16, {60, 40}),
+        promise(TicketOf(kind, n_pages), &pool.view(), kLimits, 0),
+        sink(TicketOf(kind, n_pages), 1, 3, &promise, &pool.view(), kLimits, 0) {
     stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
+    promise.Begin(sink.ticket(), 0);
+    if (!promised) return;
     std::vector<int32_t> named(size_t(n_pages), 8);
     std::iota(named.begin(), named.end(), 8);
-    if (promised && kind == Kind::kInflow)
-      sink.Await(AwaitInflow{{}, 1, std::move(named)}, 0, &effects);
-    if (promised && kind == Kind::kPart) sink.Await(std::move(named), 0, &effects);
-    if (promised && kind == Kind::kOrdinary) sink.Promise(0, &stock, &effects);
+    if (kind == Kind::kInflow) {
+      promise.Name(AwaitInflow{{}, 1, std::move(named)}, 0);
+    } else {
+      promise.Take(0, &stock);
+    }
+    sink.Promised(0, &effects);
   }
   static Ticket TicketOf(Kind kind, int32_t n_pages) {
-    const Ticket ticket = MakeTicket(1, 2, n_pages, kind == Kind::kInflow ? 0 : n_pages + 1);
-    return kind == Kind::kPart ? MakePart(ticket, 2, 0, n_pages) : ticket;
+    if (kind == Kind::kPart)
+      return MakePart(MakeTicket(1, 2, n_pages + 1, n_pages + 1), 2, 0, n_pages);
+    return MakeTicket(1, 2, n_pages, kind == Kind::kInflow ? 0 : n_pages + 1);
+  }
+  // Tells the promise how the handoff stands, as Sinks does.
+  void Follow() {
+    if (sink.failed()) promise.Fail(sink.status(), &stock, &effects.events);
+    if (!sink.ended() || promise.open().empty()) return;
+    if (sink.complete())
+      promise.Committed(sink.ticket(), sink.record(), 0, &stock, &effects.events);
+    promise.Ended(sink.ticket(), &stock, &effects.events);
+  }
+  void Abort(absl::Status status, int64_t now_us) {
+    sink.Abort(std::move(status), HandoffSink::PeerNotice::kCancel, now_us, &effects);
+    Follow();
   }
   wire::ChunkHeader Header(uint32_t plane, uint32_t n_planes, uint32_t first_page, uint32_t n_pages,
                            uint32_t length, uint32_t seq) {
@@ -96,13 +115,23 @@ struct SinkRig {
   }
   wire::ChunkHeader Page(uint32_t page) { return Header(0, 2, page, 1, 100, page); }
   void Land(const wire::ChunkHeader& header, HandoffSink::Landing landing) {
-    sink.Landed(header, landing, 0, &stock, &effects);
+    sink.Landed(header, landing, 0, &effects);
+    Follow();
+  }
+  void Done(uint64_t digest) {
+    sink.Handle(wire::Done{sink.handoff(), 2, digest}, 0, &effects);
+    Follow();
+  }
+  void Commit() {
+    sink.Handle(wire::Commit{sink.handoff(), 4, 5}, 0, &effects);
+    Follow();
   }
   void DoneAndCommit(uint64_t digest) {
-    sink.Handle(wire::Done{sink.handoff(), 2, digest}, 0, &stock, &effects);
-    sink.Handle(wire::Commit{sink.handoff(), 4, 5}, 0, &stock, &effects);
+    Done(digest);
+    Commit();
   }
   TestPool pool;
+  PagePromise promise;
   HandoffSink sink;
   ReceivePool stock;
   HandoffEffects effects;

@@ -49,7 +49,7 @@ TEST_CASE("sink: ids are bound as KV arrives, damage leaves the cells missing") 
   rig.Land(rig.Header(0, 1, 1, 1, 60, 0), HandoffSink::Landing::kDamaged);
   CHECK(FindMessage<wire::Nack>(rig.effects)->reason == wire::NackReason::kCrc);
   CHECK(rig.sink.Check(rig.Header(0, 1, 1, 1, 60, 0)).verdict == HandoffSink::Verdict::kAccept);
-  CHECK(rig.sink.bound_pages() == 1);
+  CHECK(rig.promise.bound_pages() == 1);
 }
 
 TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, in any order") {
@@ -64,9 +64,9 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
     CHECK_FALSE(rig.sink.complete());
     rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
     if (order == 2) {
-      rig.sink.Handle(wire::Commit{rig.sink.handoff(), 4, 5}, 0, &rig.stock, &rig.effects);
+      rig.Commit();
       CHECK_FALSE(rig.sink.complete());
-      rig.sink.Handle(wire::Done{rig.sink.handoff(), 2, digest}, 0, &rig.stock, &rig.effects);
+      rig.Done(digest);
     }
     REQUIRE(rig.sink.complete());
     CHECK(FindMessage<wire::Committed>(rig.effects) != nullptr);
@@ -135,7 +135,9 @@ TEST_CASE("sink: the last chunk of the old connection completes it without waiti
 
 TEST_CASE("sink: one that waits for room keeps waiting over the next connection") {
   TestPool pool(8, {100});
-  HandoffSink sink(MakeTicket(1, 2, 1, 1), 1, 3, &pool.view(), kLimits, 0);
+  const Ticket ticket = MakeTicket(1, 2, 1, 1);
+  PagePromise promise(ticket, &pool.view(), kLimits, 0);
+  HandoffSink sink(ticket, 1, 3, &promise, &pool.view(), kLimits, 0);
   HandoffEffects effects;
   sink.ConnectionLost(1'000'000);
   sink.Resume(4, wire::kNewHandoff, 55, 2'000'000, &effects);
@@ -149,8 +151,7 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   rig.sink.Claim(rig.Page(0), &rig.stock);
   rig.sink.Claim(rig.Page(1), &rig.stock);
   rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
-  rig.sink.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 10, &rig.stock,
-                 &rig.effects);
+  rig.Abort(absl::CancelledError("owner"), 10);
   CHECK(FindMessage<wire::Cancel>(rig.effects) != nullptr);
   CHECK(rig.stock.free_pages() == 6);  // promised pages without a receive, at once
   CHECK_FALSE(rig.sink.ended());

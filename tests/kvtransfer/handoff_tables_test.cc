@@ -31,8 +31,7 @@ std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state, SinkRig::Kind kind) {
   if (state == State::kSuspended) rig->sink.ConnectionLost(0);
   if (state == State::kAborting) {
     rig->sink.Claim(rig->Page(0), &rig->stock);
-    rig->sink.Abort(absl::CancelledError("owner"), HandoffSink::PeerNotice::kCancel, 0, &rig->stock,
-                    &rig->effects);
+    rig->Abort(absl::CancelledError("owner"), 0);
   }
   return rig;
 }
@@ -58,6 +57,7 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
   const Kind kind = GENERATE(Kind::kOrdinary, Kind::kInflow, Kind::kPart);
   RequireSound(HandoffSourceTable());
   RequireSound(HandoffSinkTable());
+  RequireSound(PagePromiseTable());
   RequireSound(ConnectionTable());
   for (size_t i = 0; i < HandoffSourceTable().states.size(); ++i) {
     if (HandoffSourceTable().states[i].deadline.empty()) continue;
@@ -86,13 +86,11 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
          overdue = rig->sink.Overdue(now_us += 10'000))
       rig->sink.Tick(now_us, &rig->effects);
     CHECK(now_us <= kLimits.idle_timeout_us + 10'000);
-    if (!overdue.ok())
-      rig->sink.Abort(overdue, HandoffSink::PeerNotice::kCancel, now_us, &rig->stock,
-                      &rig->effects);
+    if (!overdue.ok()) rig->Abort(overdue, now_us);
     if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
     REQUIRE(rig->sink.ended());
-    if (kind == Kind::kOrdinary) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
-    if (kind == Kind::kPart) CHECK(rig->effects.events.empty());
+    CHECK(rig->promise.state() == PagePromise::State::kFailed);
+    if (kind != Kind::kInflow) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
     if (kind == Kind::kInflow) {  // an engine that did not ask gets no event
       CHECK(rig->effects.events.size() == (state == HandoffSink::State::kWaiting ? 0 : 1));
       for (const TransferEvent& event : rig->effects.events)

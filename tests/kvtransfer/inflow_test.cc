@@ -20,10 +20,14 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
   for (uint32_t plane = 0; plane < 3; ++plane)
     for (uint32_t page = 0; page < 2; ++page) order.emplace_back(plane, page);
   do {
-    HandoffSink sink(MakeTicket(1, 2, 2, 0), 1, 3, &pool.view(), kLimits, 0);
+    const Ticket ticket = MakeTicket(1, 2, 2, 0);
+    PagePromise promise(ticket, &pool.view(), kLimits, 0);
+    HandoffSink sink(ticket, 1, 3, &promise, &pool.view(), kLimits, 0);
     ReceivePool stock;
     HandoffEffects effects;
-    sink.Await(AwaitInflow{{}, 1, {3, 1}}, 0, &effects);
+    promise.Begin(ticket, 0);
+    promise.Name(AwaitInflow{{}, 1, {3, 1}}, 0);
+    sink.Promised(0, &effects);
     std::vector<bool> here(6);  // (plane, page)
     std::vector<Progress> expected, told;
     uint32_t seq = 0;
@@ -39,7 +43,7 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
       sink.Claim(header, &stock);
       REQUIRE(sink.PageIds(header)[0] == (page == 0 ? 3 : 1));
       const size_t before = effects.events.size();
-      sink.Landed(header, HandoffSink::Landing::kVerified, 0, &stock, &effects);
+      sink.Landed(header, HandoffSink::Landing::kVerified, 0, &effects);
       here[2 * plane + page] = true;
       const auto prefix = int32_t(std::find(here.begin(), here.end(), false) - here.begin());
       const Progress now{prefix / 2, prefix % 2};

@@ -293,7 +293,8 @@ TEST_CASE("every transition of the tables is taken") {
       }
     }
   }
-  for (const MachineTable* table : {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable()})
+  for (const MachineTable* table :
+       {&HandoffSourceTable(), &HandoffSinkTable(), &PagePromiseTable(), &ConnectionTable()})
     for (const TransitionRow& row : table->transitions) {
       INFO(table->machine << ": " << table->states[size_t(row.from)].name << " to "
                           << table->states[size_t(row.to)].name);

@@ -80,28 +80,30 @@ inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t
                 .epoch = epoch,
                 .request_id = 1000 + n,
                 .sink = sink,
+                .promise = {n, ~n},
                 .kv_pages = kv_pages,
-                .promise_pages = promise_pages};
+                .promise_pages = promise_pages,
+                .n_pages = kv_pages};
   SignTicket(kTestKey, ticket);
   return ticket;
 }
 
-// Returns the ticket of a part of `main`: pages [first_page, first_page + kv_pages).
-inline Ticket MakePart(const Ticket& main, uint64_t n, int32_t first_page, int32_t kv_pages) {
-  Ticket ticket = main;
+// Returns the ticket of another source of `last`'s promise: pages [first_page, first_page +
+// n_pages).
+inline Ticket MakePart(const Ticket& last, uint64_t n, int32_t first_page, int32_t n_pages) {
+  Ticket ticket = last;
   ticket.id = {n, ~n};
-  ticket.kv_pages = kv_pages;
-  ticket.promise_pages = 0;
-  ticket.part_of = main.id;
   ticket.first_page = first_page;
+  ticket.n_pages = n_pages;
   SignTicket(kTestKey, ticket);
   return ticket;
 }
-// Returns a main ticket whose pages before first_page come in parts.
+// Returns the ticket of a promise's last range; others fill the pages before first_page.
 inline Ticket MakeMain(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t promise_pages,
                        int32_t first_page, Epoch epoch = 1) {
   Ticket ticket = MakeTicket(n, sink, kv_pages, promise_pages, epoch);
   ticket.first_page = first_page;
+  ticket.n_pages = kv_pages - first_page;
   SignTicket(kTestKey, ticket);
   return ticket;
 }

@@ -17,12 +17,11 @@ struct FilterFixture {
     });
   }
   // Opens a handoff of 4 pages.
-  void Open(const TicketId& id, int32_t promise_pages, const TicketId& part_of = {}) {
+  void Open(const TicketId& id, int32_t promise_pages) {
     Ticket ticket;
     ticket.id = id;
-    ticket.kv_pages = 4;
+    ticket.kv_pages = ticket.n_pages = 4;
     ticket.promise_pages = promise_pages;
-    ticket.part_of = part_of;
     Post(OpenHandoff{.ticket = ticket, .peer = 2, .peer_address = {}});
   }
   void Send(const TicketId& id, int plane, int n_planes, int first_page,
@@ -65,7 +64,7 @@ TEST_CASE("cells of a hop leave when their plane is complete, in any order of pa
 TEST_CASE("cells for the decode worker go as they come") {
   FilterFixture f;
   f.Open(kMain, 6);
-  f.Open(kPush, 0, kMain);
+  f.Open(kPush, 6);
   f.Send(kMain, 0, 1, 0, {10});
   f.Send(kPush, 1, 2, 3, {13});
   REQUIRE(f.sent.size() == 2);

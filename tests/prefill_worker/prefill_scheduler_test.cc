@@ -340,7 +340,7 @@ TEST_CASE("what can never run is refused by name, and repeats are ignored") {
   bad_token.tokens[2] = HashBackend::kVocab;
   REQUIRE(why(bad_token) == "token id 61, vocabulary of 61");
   PrefillRequest bad_ticket = SchedulerFixture::Request(5, 8, kPeer);
-  bad_ticket.ticket.kv_pages = 3;
+  bad_ticket.ticket.kv_pages = bad_ticket.ticket.n_pages = 3;
   REQUIRE(why(bad_ticket) == "ticket of 3 KV pages, 4 promised; the prompt has 2");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");

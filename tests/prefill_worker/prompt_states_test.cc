@@ -78,12 +78,12 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   PrefillRequest head = SchedulerFixture::Request(++id, 12, kPeer);
   head.is_head = true;
   head.ticket.promise_pages = 0;
-  head.ticket.kv_pages = 2;
+  head.ticket.kv_pages = head.ticket.n_pages = 2;
   head.ticket.id = SchedulerFixture::Id(20'000);
   head.inflow = {.ticket_id = SchedulerFixture::Id(21'000), .tokens = 8};
   head.earlier.push_back({.tokens = 4, .inflow = {}, .ticket = head.ticket, .sink = head.sink});
   head.earlier[0].ticket.id = SchedulerFixture::Id(22'000);
-  head.earlier[0].ticket.kv_pages = 1;
+  head.earlier[0].ticket.kv_pages = head.earlier[0].ticket.n_pages = 1;
   b.Admit(head);
   b.Step(0);
   b.Promise(22'000);

@@ -83,6 +83,7 @@ struct RelayFixture {
       request.is_head = true;
     } else {
       if (pushes) request.ticket.first_page = FirstPage(last);
+      request.ticket.n_pages -= request.ticket.first_page;
       request.ticket.id = SchedulerFixture::Id(HandoffOf(last));
     }
     request.epoch = request.ticket.epoch = epoch;
@@ -102,7 +103,7 @@ struct RelayFixture {
                      .sink = {.incarnation = kNextRank, .address = "peer:1"}};
     round.ticket.id = SchedulerFixture::Id(HandoffOf(slice));
     round.ticket.epoch = epoch;
-    round.ticket.kv_pages = HopPages(slice);
+    round.ticket.kv_pages = round.ticket.n_pages = HopPages(slice);
     round.ticket.promise_pages = 0;
     if (Stays(slice)) round.ticket = {}, round.sink = {};
     if (pushes) round.push = PushOf(slice);
@@ -119,9 +120,11 @@ struct RelayFixture {
     Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
     push.ticket.id = SchedulerFixture::Id(PushIdOf(slice));
     push.ticket.epoch = 1;
-    push.ticket.part_of = SchedulerFixture::Id(HandoffOf(n_slices() - 1));
+    push.ticket.promise = SchedulerFixture::Id(HandoffOf(n_slices() - 1));
+    push.ticket.kv_pages = push.ticket.promise_pages =
+        (ends.back() + kPageTokens - 1) / kPageTokens;
     push.ticket.first_page = FirstPage(slice);
-    push.ticket.kv_pages = ends[slice] / kPageTokens - FirstPage(slice);
+    push.ticket.n_pages = ends[slice] / kPageTokens - FirstPage(slice);
     return push;
   }
   void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
@@ -251,7 +254,8 @@ struct RelayFixture {
     if (!is_last(slice)) {
       if (!Stays(slice)) RequireSent(slice, HandoffOf(slice), 0, HopPages(slice));
       if (pushes)
-        RequireSent(slice, PushIdOf(slice), 0, ends[slice] / kPageTokens - FirstPage(slice));
+        RequireSent(slice, PushIdOf(slice), FirstPage(slice),
+                    ends[slice] / kPageTokens - FirstPage(slice));
       return;
     }
     const int first = pushes ? FirstPage(slice) : 0;

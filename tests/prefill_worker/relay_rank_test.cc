@@ -368,14 +368,17 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
     spoil(&request.push.ticket);
     return request;
   };
-  REQUIRE(refusal(pushed(9, [](Ticket* t) { t->kv_pages = 2; })) ==
+  REQUIRE(refusal(pushed(9, [](Ticket* t) { t->n_pages = 2; })) ==
           "a push of 2 pages from 0 on, of a slice from 0 to 3");
-  REQUIRE(refusal(pushed(10, [](Ticket* t) { t->part_of = {}; })).find("a push") == 0);
+  REQUIRE(refusal(pushed(10, [](Ticket* t) { t->promise_pages = 0; })).find("a push") == 0);
   REQUIRE(refusal(pushed(11, [](Ticket* t) { t->first_page = 1; })).find("a push") == 0);
   PrefillRequest too_few = pushing.RequestOf(1);
   too_few.request_id = 12;
-  too_few.ticket.first_page = 4;
-  REQUIRE(refusal(too_few) == "pages before 4 come in parts, those of its inflow are 3");
+  ++too_few.ticket.first_page;
+  REQUIRE(refusal(too_few).find("others bring the pages before 4") == 0);  // and not the last page
+  --too_few.ticket.n_pages;
+  ++too_few.request_id;
+  REQUIRE(refusal(too_few) == "others bring the pages before 4, those of its inflow are 3");
 }
 
 }  // namespace

@@ -336,7 +336,7 @@ TEST_CASE("rounds that make no sense are refused with the reason") {
             r->earlier[0].ticket.kv_pages = 1;
           }).find("ticket of 1 KV pages") == 0);
   REQUIRE(refusal(1, [](Request r) {
-            r->earlier[0].push.ticket.kv_pages = 1;
+            r->earlier[0].push.ticket.n_pages = 1;
           }).find("a push of 1") == 0);
 }
 

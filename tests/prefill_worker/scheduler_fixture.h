@@ -71,6 +71,7 @@ struct SchedulerFixture {
     request.ticket.sink = sink;
     request.ticket.kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens;
     request.ticket.promise_pages = request.ticket.kv_pages + 2;
+    request.ticket.n_pages = request.ticket.kv_pages;
     return request;
   }
   void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }

@@ -20,10 +20,11 @@ std::vector<RouterMessage> EveryMessage() {
                     .epoch = 3,
                     .request_id = prefill.request_id,
                     .sink = 9,
+                    .promise = {.high = 3, .low = ~1ull},
                     .kv_pages = 2,
                     .promise_pages = 7,
-                    .part_of = {.high = 3, .low = ~1ull},
-                    .first_page = 8};
+                    .first_page = 1,
+                    .n_pages = 1};
   SignTicket(ClusterKey{1}, prefill.ticket);
   prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
   prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
@@ -32,12 +33,12 @@ std::vector<RouterMessage> EveryMessage() {
   prefill.inflow = {.ticket_id = {.high = ~0ull, .low = 6}, .tokens = 2};
   PrefillRequest head = prefill;
   head.ticket.promise_pages = 0;
-  head.ticket.part_of = {};
-  head.ticket.first_page = 2;
+  head.ticket.first_page = 0;
+  head.ticket.n_pages = 2;
   head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of the head before it
   head.is_head = true;
   head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
-  head.push.ticket.part_of = {.high = 1, .low = ~0ull};
+  head.push.ticket.promise = {.high = 1, .low = ~0ull};
   head.pages_at_once = true;
   head.earlier = {{.tokens = 1, .inflow = {}, .ticket = head.ticket, .sink = head.sink, .push = {}},
                   {.tokens = 2,
@@ -169,6 +170,9 @@ std::string Refusal(void (*change)(wire::WorkerReport*)) {
   return std::string(decoded.status().message());
 }
 
+wire::Ticket* HeadTicket(wire::RouterMessages* messages) {
+  return messages->mutable_messages(4)->mutable_prefill()->mutable_ticket();
+}
 // Returns a head's second round.
 wire::RelayRound* Earlier(wire::RouterMessages* messages) {
   return messages->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
@@ -335,10 +339,9 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
                m->mutable_messages(0)->mutable_prefill()->mutable_inflow()->set_tokens(-1);
              }),
              Contains("prefill.inflow.tokens"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_first_page(3);
-             }),
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_first_page(3); }),
              Contains("ticket.first_page"));
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_n_pages(3); }), Contains("ticket.n_pages"));
   // Only a head's ticket may promise 0 pages, and it must.
   CHECK_THAT(Refusal([](M* m) {
                m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(0);
@@ -346,17 +349,11 @@ TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
              Contains("ticket.promise_pages"));
   CHECK_THAT(Refusal([](M* m) { m->mutable_messages(4)->mutable_prefill()->set_is_head(false); }),
              Contains("ticket.promise_pages"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_promise_pages(2);
-             }),
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_promise_pages(2); }),
              Contains("ticket.promise_pages of a head"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_promise_pages(-1);
-             }),
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_promise_pages(-1); }),
              Contains("ticket.promise_pages of a head"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(4)->mutable_prefill()->mutable_ticket()->set_kv_pages(0);
-             }),
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_kv_pages(0); }),
              Contains("ticket.kv_pages of a head"));
   CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(3); }), Contains("prefill.earlier.tokens"));
   CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(0); }), Contains("prefill.earlier.tokens"));

@@ -145,9 +145,12 @@ TEST_CASE("a part that ended is closed once; other ends are violations") {
   CHECK(f.attempt.OpenWorkers() == Incarnations{kTail});
 }
 
-TEST_CASE("heads are needed until a token came, the tail until the decode worker spoke") {
-  const auto broken_after = [](int n_tokens, Incarnation failed) {
-    AttemptFixture f(RelayPlanOfTwo());
+TEST_CASE("prefill workers are needed until their KV is where it is wanted") {
+  const auto broken_after = [](int n_tokens, Incarnation failed,
+                               RelayPush push = RelayPush::kTail) {
+    Plan plan = RelayPlanOfTwo();
+    plan.push = push;
+    AttemptFixture f(plan);
     if (n_tokens > 0) {
       REQUIRE(f.Token(kTail, 20, 20).ok());
       f.attempt.OnEmitted(kNow);
@@ -158,6 +161,8 @@ TEST_CASE("heads are needed until a token came, the tail until the decode worker
   };
   CHECK(broken_after(0, kHead));
   CHECK_FALSE(broken_after(1, kHead));
+  CHECK(broken_after(1, kHead, RelayPush::kAll));  // its slice goes to the decode worker too
+  CHECK_FALSE(broken_after(2, kHead, RelayPush::kAll));
   CHECK(broken_after(1, kTail));
   CHECK_FALSE(broken_after(2, kTail));
   CHECK(broken_after(2, kDecode));

@@ -42,7 +42,13 @@ TEST_CASE("cancel at every point of a relay tells each worker with a part, once"
   }
 }
 
-TEST_CASE("a lost head matters until the tail has computed") {
+RouterOptions TailHandsOver() {
+  RouterOptions options = Relays();
+  options.relay.sharing = SharingOf({.push = RelayPush::kTail});
+  return options;
+}
+
+TEST_CASE("a lost head matters until its KV is where it is wanted") {
   RelayHarness r;
   const RequestId id = r.Submit(100, 4);
   r.sent.clear();
@@ -70,11 +76,11 @@ TEST_CASE("a lost head matters until the tail has computed") {
                 .ok());
     CHECK(r.sent.empty());
   }
-  SECTION("after the first token: nothing happens") {
-    REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+  SECTION("after the first token: the decode worker may lack its slice") {
+    REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
     r.Lose(kHead);
-    CHECK(r.sent.empty());
-    REQUIRE(r.Report(kTail, {Ended(id, true)}).ok());
+    CHECK(r.LastPrefill().epoch == 2);
+    CHECK(r.LastPrefill().tokens.size() == 101);
   }
   SECTION("when the decode worker was faster than the first token: nothing happens") {
     REQUIRE(r.Report(kDecode1, {Token(id, 101, 8)}).ok());
@@ -133,11 +139,13 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
   CheckIdle(r);
 }
 
-TEST_CASE("a head that fails after the first token harms no request") {
+TEST_CASE("a head that fails once its KV is where it is wanted harms no request") {
+  const bool pushes = GENERATE(true, false);
   for (const PartFault fault : {PartFault::kOwn, PartFault::kHandoff, PartFault::kDraining}) {
-    RelayHarness r;
+    RelayHarness r(pushes ? Relays() : TailHandsOver());
     const RequestId id = r.Submit(100, 4);
     REQUIRE(r.Report(kTail, {Token(id, 100, 7)}).ok());
+    if (pushes) REQUIRE(r.Report(kDecode1, {Token(id, 101, 8)}).ok());
     REQUIRE(r.Report(kHead, {Failed(id, true, fault)}).ok());
     CHECK(r.sent.size() == 3);
     r.Cancel(id);

@@ -127,7 +127,7 @@ TEST_CASE("where no other worker is there, the rank before the lost one computes
   const Inflow from_head{.ticket_id = head.ticket.id, .tokens = int(head.tokens.size())};
   CHECK(slice.inflow == (lost == kTail ? from_head : Inflow{}));
   CHECK(tail.inflow == (lost == kTail ? Inflow{} : from_head));
-  CHECK(slice.push.ticket.kv_pages == 2);
+  CHECK(slice.push.ticket.n_pages == 2);
   CHECK(slice.push.ticket.first_page == (lost == kTail ? 2 : 0));
   SECTION("to its end") {
     REQUIRE(

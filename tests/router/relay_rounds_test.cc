@@ -52,9 +52,9 @@ TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes arou
       continue;
     }
     CHECK(VerifyTicket(TestKey(), round.push.ticket));
-    CHECK(round.push.ticket.part_of == tail.ticket.id);
+    CHECK(round.push.ticket.promise == tail.ticket.id);
     CHECK(round.push.ticket.first_page == begin / 16);
-    CHECK(round.push.ticket.kv_pages == (round.tokens - begin) / 16);
+    CHECK(round.push.ticket.n_pages == (round.tokens - begin) / 16);
     CHECK(round.push.sink == Announce(kDecode1, Role::kDecode).transfer);
   }
   CHECK(tail.ticket.first_page == (push == RelayPush::kAll ? ends[4] / 16 : 0));

@@ -94,17 +94,20 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
   CHECK(first.ticket.kv_pages == 2);
   // Each rank hands its own slice to the decode worker.
   CHECK(tail.ticket.first_page == 4);
-  CHECK(second.push.ticket.part_of == tail.ticket.id);
+  CHECK(tail.ticket.promise == tail.ticket.id);
+  CHECK(tail.ticket.is_last());
+  CHECK(second.push.ticket.promise == tail.ticket.id);
   CHECK(second.push.ticket.first_page == 2);
-  CHECK(second.push.ticket.kv_pages == 2);
-  CHECK(first.push.ticket.part_of == tail.ticket.id);
+  CHECK(second.push.ticket.n_pages == 2);
+  CHECK(first.push.ticket.promise == tail.ticket.id);
   CHECK(first.push.ticket.first_page == 0);
-  CHECK(first.push.ticket.kv_pages == 2);
+  CHECK(first.push.ticket.n_pages == 2);
   CHECK(tail.push == Push{});
   for (const PrefillRequest& head : {second, first}) {
     CHECK(head.push.sink == Announce(kDecode1, Role::kDecode).transfer);
     CHECK(head.push.ticket.sink == kDecode1);
-    CHECK(head.push.ticket.promise_pages == 0);
+    CHECK(head.push.ticket.promise_pages == tail.ticket.promise_pages);
+    CHECK(head.push.ticket.kv_pages == tail.ticket.kv_pages);
     CHECK(VerifyTicket(TestKey(), head.push.ticket));
   }
   for (const PrefillRequest& request : {tail, second, first})
@@ -139,8 +142,9 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
     CHECK_FALSE(again.is_head);
     CHECK(r.Cancelled() == Incarnations{kDecode1, kDecode1, kTail});
   }
-  SECTION("heads are no longer needed once the tail has computed a token") {
+  SECTION("heads are no longer needed once the decode worker has computed a token") {
     REQUIRE(r.Report(kTail, {Token(id, 96, 7)}).ok());
+    REQUIRE(r.Report(kDecode1, {Token(id, 97, 8)}).ok());
     r.Lose(kHead);
     r.Lose(kThird);
     CHECK(r.Cancelled().empty());

@@ -33,8 +33,8 @@ std::vector<Taken> AllTaken(const TransitionCounts& counts) {
 }  // namespace
 
 std::vector<const MachineTable*> AllTables() {
-  return {&HandoffSourceTable(), &HandoffSinkTable(), &ConnectionTable(), &PromptTable(),
-          &SequenceTable(),      &RequestTable(),     &MembershipTable()};
+  return {&HandoffSourceTable(), &HandoffSinkTable(), &PagePromiseTable(), &ConnectionTable(),
+          &PromptTable(),        &SequenceTable(),    &RequestTable(),     &MembershipTable()};
 }
 
 std::string TransitionReport(const TransitionCounts& counts) {

@@ -8,16 +8,12 @@
 
 namespace baton {
 
-// The peers of this end see no ACK of chunks, nor AWAITING_PARTS; this end sees no COMMIT, so that
-// it never completes a handoff either, which would be an acknowledgement too. Before the first
-// connection.
+// The peers of this end see no ACK of chunks; this end sees no COMMIT, so that it never completes a
+// handoff either, which would be an acknowledgement too. Before the first connection.
 inline void WithholdAcks(TappedLink* tap) {
   tap->on_send = [](std::string* message) {
     const absl::StatusOr<wire::Message> sent = wire::Decode(*message);
-    if (!sent.ok()) return;
-    if (std::holds_alternative<wire::Ack>(*sent) ||
-        std::holds_alternative<wire::AwaitingParts>(*sent))
-      message->clear();
+    if (sent.ok() && std::holds_alternative<wire::Ack>(*sent)) message->clear();
   };
   tap->drops_event = [](const LinkEvent& event) {
     const auto* message = std::get_if<MessageArrived>(&event);

@@ -78,7 +78,7 @@ TEST_CASE("no file is longer than 500 lines") {  // the guide is 300 to 500
 // class, and remove the row at 30. New classes stay below the guide.
 const std::map<std::string, int> kLargeClasses = {
     {"CpuBackend", 31},  {"Fp32Backend", 53},      {"IntegerGemm", 34},
-    {"KvPool", 32},      {"HandoffSink", 47},      {"UcxLink", 33},
+    {"KvPool", 32},      {"HandoffSink", 32},      {"UcxLink", 33},
     {"DecodeBatch", 36}, {"PrefillScheduler", 72}, {"HttpConnection", 37},
 };
 

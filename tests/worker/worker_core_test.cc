@@ -189,7 +189,7 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
     request.max_total_tokens = 20 + max_tokens;
     request.sink = {.incarnation = kSelf};
     request.ticket.id = kSequenceTicket;
-    request.ticket.kv_pages = 5;
+    request.ticket.kv_pages = request.ticket.n_pages = 5;
     request.ticket.promise_pages = 6;
     rig.Say(request);
     rig.Turns();

@@ -84,7 +84,7 @@ struct GrammarWorker {
                            .sampling = sampling,
                            .max_total_tokens = static_cast<int32_t>(kPrompt.size()) + max_tokens};
     prefill.ticket.id = ticket;
-    prefill.ticket.kv_pages = 2;
+    prefill.ticket.kv_pages = prefill.ticket.n_pages = 2;
     prefill.ticket.promise_pages = 12;
     Send(std::move(prefill));
   }

@@ -130,7 +130,9 @@ class Cluster {
     prefill.ticket.epoch = 1;
     prefill.ticket.request_id = id;
     prefill.ticket.sink = 5;
+    prefill.ticket.promise = prefill.ticket.id;
     prefill.ticket.kv_pages = (n + kPageTokens - 1) / kPageTokens;
+    prefill.ticket.n_pages = prefill.ticket.kv_pages;
     prefill.ticket.promise_pages = (n + sent.max_tokens + kPageTokens - 1) / kPageTokens;
     SignTicket(ClusterKey{}, prefill.ticket);
     prefill.sink = nodes_[2]->peer(5);
