@@ -30,15 +30,16 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now, SharedGramm
                                        std::move(request), next_serial_++, now);
   next->grammar = std::move(grammar);
   EndEarlier(next.get());
-  std::string refusal = n_prompts() >= options_.max_prompts
-                            ? absl::StrFormat("prefill queue full (%d prompts)", n_prompts())
-                            : WhyRefused(next->request, facts_, pages_.layout(), pages_.total());
+  absl::Status status = CheckRequest(next->request, facts_, pages_.layout(), pages_.total());
+  if (n_prompts() >= options_.max_prompts)
+    status = absl::ResourceExhaustedError(
+        absl::StrFormat("prefill queue full (%d prompts)", n_prompts()));
   Prompt* prompt = queue_.Add(std::move(next));
-  if (!refusal.empty()) End(prompt, EndReason::kFailed, std::move(refusal));
+  if (!status.ok()) End(prompt, EndReason::kFailed, std::string(status.message()));
 }
 
 void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
-  Prompt* prompt = queue_.Find(event.ticket_id).prompt;
+  Prompt* prompt = queue_.FindOutput(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->phase = Phase::kPromised;
   prompt->progress = now;
@@ -46,10 +47,10 @@ void PrefillScheduler::Promised(const HandoffPromised& event, absl::Time now) {
 }
 
 void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
-  Prompt* prompt = queue_.Find(event.ticket_id).prompt;
+  Prompt* prompt = queue_.FindOutput(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
-  if (prompt->request.is_head) return;  // the tail takes its pages in its own time
+  if (!prompt->request.wants_first_token) return;  // the next rank takes pages in its own time
   Emit(NoRoomNotice{.request_id = prompt->request.request_id,
                     .epoch = prompt->request.epoch,
                     .expected_wait_us = event.expected_wait_us});
@@ -57,43 +58,37 @@ void PrefillScheduler::NoRoom(const HandoffNoRoom& event) {
 
 void PrefillScheduler::Ended(const HandoffEnded& event, absl::Time now) {
   BATON_DCHECK(pieces_.empty());
-  const auto [prompt, round] = queue_.Find(event.ticket_id);
-  if (prompt == nullptr) return PushEnded(event, now);
+  const auto [prompt, slice, output] = queue_.FindOutput(event.ticket_id);
+  if (prompt == nullptr) return;
   prompt->progress = now;
   prompt->transfer_us = event.transfer_us;
-  round->handing_over = false;
-  // A tail's to the first rank of the ring; when it has its token, that one needs it no more.
-  const bool to_ring = !prompt->request.is_head && round != &prompt->rounds.back();
-  if (prompt->phase == Phase::kEnding) {
-    EndIfReleased(prompt);
-  } else if ((round->committed && event.status.ok()) ||
-             (to_ring && prompt->phase == Phase::kCommitting)) {
-    EndIfHandedOver(prompt);
-  } else {
-    Break(prompt, to_ring ? PartFault::kRing : PartFault::kHandoff, event.status);
-  }
+  output->is_open = false;
+  if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
+  // Once the first token is there, no other rank needs KV any more.
+  const bool is_unneeded = prompt->request.wants_first_token &&
+                           prompt->phase == Phase::kCommitting && output->to.ticket.is_named();
+  if ((output->committed && event.status.ok()) || is_unneeded) return EndIfHandedOver(prompt);
+  Break(prompt, "handoff", event.ticket_id, event.status);
 }
 
 // A handoff that its other end gave up says nothing about that end: it may have had to.
-void PrefillScheduler::Break(Prompt* prompt, PartFault which, const absl::Status& status) {
-  const char* const name = which == PartFault::kInflow ? "inflow"
-                           : which == PartFault::kPush ? "push"
-                           : which == PartFault::kRing ? "handoff around the ring"
-                                                       : "handoff";
+void PrefillScheduler::Break(Prompt* prompt, const char* what, const TicketId& handoff,
+                             const absl::Status& status) {
   const bool given_up = absl::IsCancelled(status) || absl::IsAborted(status);
-  prompt->fault = given_up ? PartFault::kPeer : which;
+  prompt->fault = given_up ? PartFault::kPeer : PartFault::kHandoff;
+  if (!given_up) prompt->broken = handoff;
   prompt->keep = prompt->has_work();
-  Stop(prompt, EndReason::kFailed, absl::StrFormat("%s: %s", name, status.ToString()));
+  Stop(prompt, EndReason::kFailed, absl::StrFormat("%s: %s", what, status.ToString()));
 }
 
 void PrefillScheduler::Failed(const InflowFailed& event, absl::Time now) {
   BATON_DCHECK(pieces_.empty());
-  const auto [prompt, round] = queue_.FindInflow(event.ticket_id);
+  const auto [prompt, slice, output] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  round->inflow_open = false;
+  slice->inflow_open = false;
   if (prompt->phase == Phase::kEnding) return EndIfReleased(prompt);
-  Break(prompt, PartFault::kInflow, event.status);
+  Break(prompt, "inflow", event.ticket_id, event.status);
 }
 
 void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
@@ -141,7 +136,7 @@ absl::Time PrefillScheduler::NextDeadline() const {
 absl::Time PrefillScheduler::Deadline(const Prompt& prompt) const {
   if (prompt.phase != Phase::kKept) return prompt.progress + options_.wait_timeout;
   const absl::Duration took =
-      prompt.rounds.front().slice ? prompt.progress - prompt.first_step : absl::ZeroDuration();
+      prompt.slices.front().run ? prompt.progress - prompt.first_step : absl::ZeroDuration();
   return prompt.progress + took + options_.kept_slice_time;
 }
 
@@ -160,10 +155,10 @@ void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string messag
   const auto cancel = [&](const TicketId& ticket) {
     Emit(CancelHandoff{.ticket_id = ticket, .epoch = prompt->request.epoch});
   };
-  for (const PromptRound& round : prompt->rounds) {
-    if (round.handing_over) cancel(round.ticket.id);
-    if (round.pushing) cancel(round.push.ticket.id);
-    if (round.inflow_open) cancel(round.inflow_ticket);
+  for (const PromptSlice& slice : prompt->slices) {
+    for (const SliceOutput& output : slice.outputs)
+      if (output.is_open) cancel(output.id());
+    if (slice.inflow_open) cancel(slice.inflow_id);
   }
 }
 
@@ -174,7 +169,7 @@ void PrefillScheduler::EndIfReleased(Prompt* prompt) {
 // The pages of one whose tokens follow here go to the decode batch then.
 void PrefillScheduler::EndIfHandedOver(Prompt* prompt) {
   if (prompt->phase != Phase::kCommitting || prompt->in_transfer()) return;
-  if (!prompt->is_remote && prompt->request.sink.incarnation != 0)
+  if (!prompt->is_remote && prompt->first_output() != nullptr)
     effects_.emplace_back(MakeArrived(prompt));
   prompt->keep = prompt->has_work();
   End(prompt, EndReason::kLength, {});
@@ -190,7 +185,7 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
   prompt->phase = Phase::kEnded;
   if (parked_ == prompt) parked_ = nullptr;
   // Not before: an inflow of a later attempt could still land in them.
-  if (prompt->is_rank() && !prompt->pages.empty()) pages_.Enter(prompt);
+  if (prompt->is_rank && !prompt->pages.empty()) pages_.Enter(prompt);
   pages_.Give(prompt);
   queue_.Remove(prompt);
 }
@@ -199,8 +194,8 @@ void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message
 
 // Heads in their turn, wherever they stand (docs/RELAY.md, order of pages).
 bool PrefillScheduler::TakesPagesFirst(const Prompt& prompt) const {
-  return prompt.is_remote && !prompt.request.is_head &&
-         facts_.self < prompt.request.sink.incarnation;
+  return prompt.is_remote && prompt.request.wants_first_token &&
+         facts_.self < prompt.first_output()->to.peer.incarnation;
 }
 
 void PrefillScheduler::SendOpens(absl::Time now) {
@@ -215,13 +210,13 @@ void PrefillScheduler::SendOpens(absl::Time now) {
     next->phase = Phase::kOpening;
     next->progress = now;
     ++ahead;
-    Open(&next->first_opened());
+    Open(next->first_output());
   }
 }
 
-void PrefillScheduler::Open(PromptRound* round) {
-  round->handing_over = true;
-  Emit(MakeOpen(*round));
+void PrefillScheduler::Open(SliceOutput* output) {
+  output->is_open = true;
+  Emit(MakeOpen(output->to));
 }
 
 int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder,
@@ -233,7 +228,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
   for (Prompt* prompt : queue_.InOrder()) {
     if (budget <= 0) break;
     // Prompts after a slice that continues wait for it; but other ranks may await their inflow.
-    if (slice_is_next && !prompt->is_rank()) continue;
+    if (slice_is_next && !prompt->is_rank) continue;
     if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
       if (!TakePagesInTurn(prompt, may_start, now)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
@@ -271,12 +266,12 @@ bool PrefillScheduler::TakePagesInTurn(Prompt* prompt, bool may_start, absl::Tim
 bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
   if (!HoldPages(prompt)) return false;
   if (std::exchange(prompt->awaits, true)) return true;
-  for (PromptRound& round : prompt->rounds) {
-    if (!round.has_inflow()) continue;
-    round.inflow_open = true;
-    Emit(MakeAwait(*prompt, round, pages_.layout().page_tokens));
+  for (PromptSlice& slice : prompt->slices) {
+    if (!slice.has_inflow()) continue;
+    slice.inflow_open = true;
+    Emit(MakeAwait(*prompt, slice, pages_.layout().page_tokens));
   }
-  if (!prompt->round().has_inflow()) return true;
+  if (!prompt->slice().has_inflow()) return true;
   prompt->phase = Phase::kInflow;
   prompt->progress = now;
   return true;
@@ -286,23 +281,22 @@ bool PrefillScheduler::TakePages(Prompt* prompt, absl::Time now) {
 void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
   prompt->phase = Phase::kRunning;
   if (prompt->at == 0) prompt->first_step = now;
-  PromptRound& round = prompt->round();
-  if (round.is_remote && !round.handing_over) Open(&round);  // a later round's
-  if (round.has_push()) {
-    round.pushing = true;
-    Emit(MakeOpenPush(round));
-  }
+  PromptSlice& slice = prompt->slice();
+  for (SliceOutput& output : slice.outputs)
+    if (!output.is_open && output.to.peer.incarnation != facts_.self) Open(&output);
   const int n_layers = pages_.layout().n_layers();
-  AnnounceEarlier(*prompt, 0, n_layers);
-  if (!round.has_inflow() || round.in_steps)
-    AnnounceTokens(*prompt, 0, n_layers, round.lacks_from, round.slice_begin());
+  // Hands on what was there before the slice. The decode worker got it meanwhile.
+  if (prompt->is_for_rank())
+    AnnounceTo(*prompt, slice, 0, n_layers, 0, slice.lacks_from / pages_.layout().page_tokens);
+  if (!slice.has_inflow() || slice.in_steps)
+    AnnounceTokens(*prompt, 0, n_layers, slice.lacks_from, slice.first_own());
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
-  if (MissesInflow(prompt->round())) return 0;
+  if (MissesInflow(prompt->slice())) return 0;
   if (prompt->phase != Phase::kRunning) Run(prompt, now);
-  const int32_t done = prompt->round().done;
-  int n = std::min(prompt->round().end - done, budget);
+  const int32_t done = prompt->slice().done;
+  int n = std::min(prompt->slice().end - done, budget);
   if (options_.chunk_tokens > 0) n = std::min(n, options_.chunk_tokens);
   Piece piece{prompt, done, done + n, -1, 0, 0};
   const std::span<const int32_t> tokens(prompt->request.tokens);
@@ -347,30 +341,21 @@ void PrefillScheduler::AnnounceTokens(const Prompt& prompt, int plane, int n_pla
 
 void PrefillScheduler::Announce(const Prompt& prompt, int plane, int n_planes, int first_page,
                                 int end_page) {
-  const PromptRound& round = prompt.round();
-  AnnounceToNext(prompt, round, plane, n_planes, first_page, end_page);
-  if (!prompt.request.is_head && !prompt.is_last_round())
-    AnnounceToNext(prompt, prompt.rounds.back(), plane, n_planes, first_page, end_page);
-  if (!round.pushing) return;
-  const Ticket& push = round.push.ticket;
-  AnnounceCells(prompt, push.id, /*from=*/0, plane, n_planes, std::max(first_page, push.first_page),
-                end_page);
+  AnnounceTo(prompt, prompt.slice(), plane, n_planes, first_page, end_page);
+  // The decode worker, which computes nothing before the last slice is there, gets all KV at once.
+  if (prompt.request.wants_first_token && !prompt.is_last_slice())
+    AnnounceTo(prompt, prompt.slices.back(), plane, n_planes, first_page, end_page);
 }
 
-// By the handoff of `round`. What the next rank has is not sent; others may bring pages before to
-// the decode worker.
-void PrefillScheduler::AnnounceToNext(const Prompt& prompt, const PromptRound& round, int plane,
-                                      int n_planes, int first_page, int end_page) {
-  if (round.is_remote)
-    AnnounceCells(prompt, round.ticket.id, round.first_page, plane, n_planes,
-                  std::max(first_page, round.first_page + round.ticket.first_page), end_page);
-}
-
-// from: the promise's first page.
-void PrefillScheduler::AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from,
-                                     int plane, int n_planes, int first_page, int end_page) {
-  if (n_planes > 0 && first_page < end_page)
-    Emit(MakeCells(prompt, ticket, from, plane, n_planes, first_page, end_page));
+// By the open outputs of `slice`, to each what is in its range.
+void PrefillScheduler::AnnounceTo(const Prompt& prompt, const PromptSlice& slice, int plane,
+                                  int n_planes, int first_page, int end_page) {
+  for (const SliceOutput& output : slice.outputs) {
+    const int from = std::max(first_page, output.to.first_page);
+    const int to = std::min(end_page, output.end_page());
+    if (output.is_open && n_planes > 0 && from < to)
+      Emit(MakeCells(prompt, output.to, plane, n_planes, from, to));
+  }
 }
 
 void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
@@ -396,24 +381,24 @@ void PrefillScheduler::FirstToken(Prompt* prompt, std::span<const float> logits,
                 .logprobs = std::move(sampled.logprobs)});
   prompt->first_token = sampled.token;
   prompt->phase = Phase::kCommitting;
-  if (prompt->is_remote) return Commit(&prompt->round(), sampled.token);
+  if (prompt->is_remote) return Commit(prompt->slice(), prompt->first_output(), sampled.token);
   EndIfHandedOver(prompt);
 }
 
-void PrefillScheduler::Commit(PromptRound* round, int32_t first_token) {
-  round->committed = true;
-  Emit(MakeCommit(*round, first_token));
+void PrefillScheduler::Commit(const PromptSlice& slice, SliceOutput* output, int32_t first_token) {
+  output->committed = true;
+  Emit(MakeCommit(slice, output->to, first_token));
 }
 
 void PrefillScheduler::StepDone(Backend* backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     Prompt* const prompt = piece.prompt;
-    PromptRound& round = prompt->round();
-    round.done = piece.end;
+    PromptSlice& slice = prompt->slice();
+    slice.done = piece.end;
     if (prompt->request.epoch > 1) prompt->recomputed += piece.end - piece.begin;
     prompt->progress = now;
     if (prompt->is_for_rank()) {
-      if (round.is_computed()) RoundComputed(prompt);
+      if (slice.is_computed()) SliceComputed(prompt);
       continue;
     }
     pages_.Enter(prompt);
@@ -423,7 +408,7 @@ void PrefillScheduler::StepDone(Backend* backend, Sampler* sampler, absl::Time n
       for (PromptLogprobs& told : ScorePrompt(*prompt, rows, backend, sampler))
         Emit(std::move(told));
     }
-    if (round.is_computed())
+    if (slice.is_computed())
       FirstToken(prompt, backend->logits(piece.logits), sampler, now);  // may end the prompt
   }
   pieces_.clear();

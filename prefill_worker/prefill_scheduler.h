@@ -125,7 +125,7 @@ class PrefillScheduler {
     int announced;       // layers
   };
 
-  bool MissesInflow(const PromptRound& round) const;
+  bool MissesInflow(const PromptSlice& slice) const;
   bool TakesPagesFirst(const Prompt& prompt) const;
   bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
@@ -134,35 +134,29 @@ class PrefillScheduler {
   bool AwaitsKept(const Prompt& prompt) const;
   void GoOnWith(Prompt* prompt, Prompt* kept);
   bool RunsInSteps(Prompt* prompt);
-  static bool InflowMoves(const PromptRound& round);
+  static bool InflowMoves(const PromptSlice& slice);
   void Run(Prompt* prompt, absl::Time now);
   void ChooseSlice(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void SendOpens(absl::Time now);
-  void Open(PromptRound* round);
+  void Open(SliceOutput* output);
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
-  void AnnounceToNext(const Prompt& prompt, const PromptRound& round, int plane, int n_planes,
-                      int first_page, int end_page);
-  void AnnounceCells(const Prompt& prompt, const TicketId& ticket, int from, int plane,
-                     int n_planes, int first_page, int end_page);
+  void AnnounceTo(const Prompt& prompt, const PromptSlice& slice, int plane, int n_planes,
+                  int first_page, int end_page);
   // Positions [begin, end) of the planes are final.
   void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
   void PassOn(const Prompt& prompt, const InflowProgress& before);
-  void AnnounceEarlier(const Prompt& prompt, int plane, int n_planes);
   void AnnounceProjected(const Prompt& prompt);
   void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
-  void RoundComputed(Prompt* prompt);
-  bool IsComplete(const Prompt& prompt) const;
-  void CommitIfComplete(Prompt* prompt);
-  void AwaitNextRound(Prompt* prompt);
-  void PushEnded(const HandoffEnded& event, absl::Time now);
+  void SliceComputed(Prompt* prompt);
+  void CommitFinal(Prompt* prompt);
   void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
-  void Commit(PromptRound* round, int32_t first_token);
+  void Commit(const PromptSlice& slice, SliceOutput* output, int32_t first_token);
   void GiveUp(Prompt* prompt);
   absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
-  // Ends the attempt since the handoff `which` broke; computed parts of slices are kept.
-  void Break(Prompt* prompt, PartFault which, const absl::Status& status);
+  // Ends the attempt since a handoff broke; computed parts of slices are kept.
+  void Break(Prompt* prompt, const char* what, const TicketId& handoff, const absl::Status& status);
   void End(Prompt* prompt, EndReason reason, std::string message);
   void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);

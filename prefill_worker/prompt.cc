@@ -13,20 +13,18 @@ int64_t SizeOf(const PrefillRequest& request) {
   return static_cast<int64_t>(request.tokens.size());
 }
 
-std::string WhyNoPages(const PrefillRequest& request, const PrefillFacts& facts,
-                       const KvLayout& layout, int pool_pages) {
-  const int kv_pages = layout.PagesFor(static_cast<int>(SizeOf(request)));
-  int pages = kv_pages;
-  if (request.sink.incarnation != 0) {
-    const bool too_few = !request.is_head && request.ticket.promise_pages < kv_pages;
-    if ((!request.is_head && request.ticket.kv_pages != kv_pages) || too_few)
-      return absl::StrFormat("ticket of %d KV pages, %d promised; the prompt has %d",
-                             request.ticket.kv_pages, request.ticket.promise_pages, kv_pages);
-    if (request.sink.incarnation == facts.self) pages = request.ticket.promise_pages;
-  }
-  if (pages > pool_pages)
-    return absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_pages);
-  return {};
+// The worker to whose decode batch the sequence belongs; 0: to none.
+Incarnation DecodesAt(const PrefillRequest& request) {
+  if (!request.wants_first_token || request.slices.empty()) return 0;
+  const std::vector<KvOutput>& outputs = request.slices.back().outputs;
+  return outputs.empty() ? 0 : outputs.front().peer.incarnation;
+}
+
+// Pages that a prompt takes when it starts: the prompt's, and if its tokens follow here those that
+// were promised to them too.
+int PagesNeeded(const PrefillRequest& request, Incarnation self, int page_tokens) {
+  if (DecodesAt(request) == self) return request.slices.back().outputs.front().ticket.promise_pages;
+  return static_cast<int>((SizeOf(request) + page_tokens - 1) / page_tokens);
 }
 
 }  // namespace
@@ -35,74 +33,84 @@ Prompt::Prompt(const PrefillFacts& facts, TransitionCounts* transitions, int pag
                PrefillRequest prefill, int64_t number, absl::Time now)
     : request(std::move(prefill)),
       serial(number),
-      is_remote(request.sink.incarnation != 0 && request.sink.incarnation != facts.self),
+      is_remote(!request.wants_first_token ||
+                (DecodesAt(request) != 0 && DecodesAt(request) != facts.self)),
+      is_rank(IsRank(request)),
+      pages_needed(PagesNeeded(request, facts.self, page_tokens)),
       range(facts.rope.RangeOf(std::max(int64_t{request.max_total_tokens}, SizeOf(request)))),
       admitted(now),
       phase(PromptTable(), transitions),
-      rounds(RoundsOf(request, page_tokens, facts.self)),
+      slices(SlicesOf(request)),
       progress(now) {}
 
 int32_t Prompt::remaining() const {
   int32_t tokens = 0;
-  for (const PromptRound& round : rounds) tokens += round.remaining();
+  for (const PromptSlice& slice : slices) tokens += slice.remaining();
   return tokens;
 }
 
 double Prompt::remaining_pairs() const {
   double pairs = 0;
-  for (const PromptRound& round : rounds)
-    if (const int whole = round.end - round.done; whole > 0)  // there in part, layer by layer
-      pairs += CausalPairs(whole, round.done) * round.remaining() / whole;
+  for (const PromptSlice& slice : slices)
+    if (const int whole = slice.end - slice.done; whole > 0)  // there in part, layer by layer
+      pairs += CausalPairs(whole, slice.done) * slice.remaining() / whole;
   return pairs;
 }
 
 bool Prompt::in_transfer() const {
-  return std::any_of(rounds.begin(), rounds.end(),
-                     [](const PromptRound& round) { return round.in_transfer(); });
+  return std::any_of(slices.begin(), slices.end(),
+                     [](const PromptSlice& slice) { return slice.in_transfer(); });
 }
 
 bool Prompt::has_work() const {
-  return is_rank() && (request.is_head || rounds.back().done < size()) &&
-         std::any_of(rounds.begin(), rounds.end(),
-                     [](const PromptRound& round) { return round.has_begun(); });
+  return is_rank && (!request.wants_first_token || slices.back().done < size()) &&
+         std::any_of(slices.begin(), slices.end(),
+                     [](const PromptSlice& slice) { return slice.has_begun(); });
 }
 
-PromptRound& Prompt::first_opened() {
-  if (!request.is_head) return rounds.back();
-  return *std::find_if(rounds.begin(), rounds.end(),
-                       [](const PromptRound& round) { return round.is_remote; });
+SliceOutput* Prompt::first_output() {
+  if (request.wants_first_token)
+    return slices.back().outputs.empty() ? nullptr : &slices.back().outputs.front();
+  return &std::find_if(slices.begin(), slices.end(), [](const PromptSlice& slice) {
+            return !slice.outputs.empty();
+          })->outputs.front();
 }
 
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier) {
   const PrefillRequest& a = next.request;
   const PrefillRequest& b = earlier.request;
-  const auto is_there = [&](const PromptRound& slice) { return HasSlice(next.rounds, slice); };
-  const bool fits =  // it has no more pages
-      earlier.is_remote || (!next.is_remote && a.ticket.promise_pages == b.ticket.promise_pages);
-  return a.request_id == b.request_id && a.epoch > b.epoch && fits &&
-         next.is_rank() == earlier.is_rank() && a.cache_salt == b.cache_salt &&
-         next.range == earlier.range && a.tokens.size() >= b.tokens.size() &&
+  const auto is_there = [&](const PromptSlice& slice) { return HasSlice(next.slices, slice); };
+  return a.request_id == b.request_id && a.epoch > b.epoch &&
+         next.pages_needed >= earlier.pages_needed && next.is_rank == earlier.is_rank &&
+         a.cache_salt == b.cache_salt && next.range == earlier.range &&
+         a.tokens.size() >= b.tokens.size() &&
          std::equal(b.tokens.begin(), b.tokens.end(), a.tokens.begin()) &&
-         std::all_of(earlier.rounds.begin(), earlier.rounds.end(), is_there);
+         std::all_of(earlier.slices.begin(), earlier.slices.end(), is_there);
 }
 
-std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
-                       const KvLayout& layout, int pool_pages) {
+absl::Status CheckRequest(const PrefillRequest& request, const PrefillFacts& facts,
+                          const KvLayout& layout, int pool_pages) {
   const int64_t n = SizeOf(request);
-  if (n == 0) return "empty prompt";
+  if (n == 0) return absl::InvalidArgumentError("empty prompt");
   if (n > facts.max_context)
-    return absl::StrFormat("prompt of %d tokens, context of %d", n, facts.max_context);
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prompt of %d tokens, context of %d", n, facts.max_context));
   if (request.n_generated < 0 || request.n_generated >= n)
-    return absl::StrFormat("%d of %d tokens were generated", request.n_generated, n);
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d of %d tokens were generated", request.n_generated, n));
   for (const int32_t token : request.tokens)
     if (token < 0 || token >= facts.vocab)
-      return absl::StrFormat("token id %d, vocabulary of %d", token, facts.vocab);
-  const bool is_share = request.is_head || request.inflow.tokens > 0 || !request.earlier.empty();
-  if (request.prompt_logprobs >= 0 && is_share)
-    return "a rank of a relay has no log-probabilities of the whole prompt";
-  std::string refusal = WhyNotRounds(request, RoundsOf(request, layout.page_tokens, facts.self),
-                                     layout.page_tokens, facts.max_slice_tokens);
-  return refusal.empty() ? WhyNoPages(request, facts, layout, pool_pages) : refusal;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("token id %d, vocabulary of %d", token, facts.vocab));
+  if (request.prompt_logprobs >= 0 && IsRank(request))
+    return absl::InvalidArgumentError(
+        "a rank of a relay has no log-probabilities of the whole prompt");
+  RETURN_IF_ERROR(CheckSlices(request, layout.page_tokens, facts.max_slice_tokens, facts.self));
+  const int pages = PagesNeeded(request, facts.self, layout.page_tokens);
+  if (pages > pool_pages)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("needs %d KV pages, this worker has %d", pages, pool_pages));
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -7,12 +7,13 @@
 
 #include "absl/time/time.h"
 #include "common/state_machine.h"
+#include "common/status.h"
 #include "common/token_grammar.h"
 #include "engine/kv/kv_layout.h"
 #include "engine/model/rope.h"
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prefix_index.h"
-#include "prefill_worker/prompt_round.h"
+#include "prefill_worker/prompt_slice.h"
 #include "prefill_worker/prompt_state.h"
 #include "proto/messages.h"
 
@@ -26,13 +27,15 @@ struct Prompt {
   const PrefillRequest request;
   SharedGrammar grammar;  // null: none
   const int64_t serial;
-  const bool is_remote;   // all its KV goes to another worker
-  const RopeRange range;  // the same in every attempt at the request
+  const bool is_remote;    // all its KV goes to another worker
+  const bool is_rank;      // the prompt is a rank's share of a relay
+  const int pages_needed;  // to start
+  const RopeRange range;   // the same in every attempt at the request
   const absl::Time admitted;
   MachineState<PromptState> phase;
   bool no_room = false;  // while kOpening: the sink has no pages yet
-  std::vector<PromptRound> rounds;
-  size_t at = 0;       // index of the round that runs, or is next
+  std::vector<PromptSlice> slices;
+  size_t at = 0;       // index of the slice that runs, or is next
   int32_t reused = 0;  // tokens whose KV was cached
   // Tokens that an earlier attempt had computed and this one computed again.
   int32_t recomputed = 0;
@@ -47,26 +50,25 @@ struct Prompt {
   // While kEnding.
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;
+  TicketId broken;  // the handoff at fault
   std::string message;
   int64_t transfer_us = 0;
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
   // Its tokens' log-probabilities are asked for.
   bool is_scored() const { return request.prompt_logprobs >= 0; }
-  PromptRound& round() { return rounds[at]; }
-  const PromptRound& round() const { return rounds[at]; }
-  bool is_last_round() const { return at + 1 == rounds.size(); }
-  // The round whose handoff needs a promise before the prompt runs: to the next rank for a head,
-  // else to the decode worker.
-  PromptRound& first_opened();
+  PromptSlice& slice() { return slices[at]; }
+  const PromptSlice& slice() const { return slices[at]; }
+  bool is_last_slice() const { return at + 1 == slices.size(); }
+  // The output that needs a promise before the prompt takes pages: to the decode worker, or for a
+  // rank without a first token to the next rank. Null: KV goes nowhere.
+  SliceOutput* first_output();
+  const SliceOutput* first_output() const { return const_cast<Prompt*>(this)->first_output(); }
   // Tokens still to be computed, and their (query, key) pairs.
   int32_t remaining() const;
   double remaining_pairs() const;
-  bool is_rank() const {  // the prompt is a rank's share of a relay
-    return request.is_head || request.inflow.tokens > 0 || rounds.size() > 1;
-  }
-  // True if another rank waits for the round's slice, which gives no token.
-  bool is_for_rank() const { return request.is_head || !is_last_round(); }
+  // True if the slice at hand gives no token: another rank, or the next slice, waits for it.
+  bool is_for_rank() const { return !request.wants_first_token || !is_last_slice(); }
   // True if some of a relay's slices is computed or has arrived. A tail that is done does not
   // count.
   bool has_work() const;
@@ -83,8 +85,8 @@ struct Prompt {
 // rank's too, so that their computed part and pages can be taken over.
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier);
 
-// Why a worker with a pool of `pool_pages` can never run the request; empty: it can.
-std::string WhyRefused(const PrefillRequest& request, const PrefillFacts& facts,
-                       const KvLayout& layout, int pool_pages);
+// InvalidArgument: a worker with a pool of `pool_pages` can never run the request.
+absl::Status CheckRequest(const PrefillRequest& request, const PrefillFacts& facts,
+                          const KvLayout& layout, int pool_pages);
 
 }  // namespace baton

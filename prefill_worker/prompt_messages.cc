@@ -4,50 +4,43 @@
 
 namespace baton {
 
-OpenHandoff MakeOpen(const PromptRound& round) {
-  return {
-      .ticket = round.ticket, .peer = round.sink.incarnation, .peer_address = round.sink.address};
+OpenHandoff MakeOpen(const KvOutput& output) {
+  return {.ticket = output.ticket,
+          .peer = output.peer.incarnation,
+          .peer_address = output.peer.address};
 }
 
-OpenHandoff MakeOpenPush(const PromptRound& round) {
-  const Push& push = round.push;
-  return {.ticket = push.ticket, .peer = push.sink.incarnation, .peer_address = push.sink.address};
-}
-
-AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens) {
-  AwaitInflow await{.ticket_id = round.inflow_ticket,
+AwaitInflow MakeAwait(const Prompt& prompt, const PromptSlice& slice, int page_tokens) {
+  AwaitInflow await{.ticket_id = slice.inflow_id,
                     .epoch = prompt.request.epoch,
                     .pages = {},
-                    .n_planes = round.inflow.planes,
-                    .n_pages = round.inflow.pages};
-  await.pages.assign(prompt.pages.begin() + round.lacks_from / page_tokens,
-                     prompt.pages.begin() + round.begin / page_tokens);
+                    .n_planes = slice.inflow.planes,
+                    .n_pages = slice.inflow.pages};
+  await.pages.assign(prompt.pages.begin() + slice.lacks_from / page_tokens,
+                     prompt.pages.begin() + slice.begin / page_tokens);
   return await;
 }
 
-SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int plane, int n_planes,
+SendCells MakeCells(const Prompt& prompt, const KvOutput& output, int plane, int n_planes,
                     int first_page, int end_page) {
-  SendCells cells{.ticket_id = ticket,
+  // The transfer room counts from the promise's first page.
+  SendCells cells{.ticket_id = output.ticket.id,
                   .plane = plane,
                   .n_planes = n_planes,
-                  .first_page = first_page - from,
+                  .first_page = first_page - output.first_page + output.ticket.first_page,
                   .pages = {}};
   cells.pages.assign(prompt.pages.begin() + first_page, prompt.pages.begin() + end_page);
   return cells;
 }
 
-CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token) {
-  return {.ticket_id = round.ticket.id,
-          .record = {.first_token = first_token, .n_tokens = round.end}};
-}
-
-CommitHandoff MakeCommitPush(const PromptRound& round) {
-  return {.ticket_id = round.push.ticket.id, .record = {.first_token = 0, .n_tokens = round.end}};
+CommitHandoff MakeCommit(const PromptSlice& slice, const KvOutput& output, int32_t first_token) {
+  return {.ticket_id = output.ticket.id,
+          .record = {.first_token = first_token, .n_tokens = slice.end}};
 }
 
 HandoffArrived MakeArrived(Prompt* prompt) {
   HandoffArrived arrived;
-  arrived.ticket_id = prompt->request.ticket.id;
+  arrived.ticket_id = prompt->first_output()->to.ticket.promise;
   arrived.epoch = prompt->request.epoch;
   arrived.request_id = prompt->request.request_id;
   arrived.pages = std::exchange(prompt->pages, {});
@@ -70,6 +63,7 @@ PartEnded MakeEnded(const Prompt& prompt, EndReason reason, std::string message)
   part.was_prefill = true;
   part.reason = reason;
   part.fault = prompt.fault;
+  part.ticket_id = prompt.broken;
   part.message = std::move(message);
   part.transfer_us = prompt.transfer_us;
   part.recomputed_tokens = prompt.recomputed;

@@ -13,16 +13,15 @@
 
 namespace baton {
 
-OpenHandoff MakeOpen(const PromptRound& round);
-OpenHandoff MakeOpenPush(const PromptRound& round);
-// From this command on the round's inflow may land in the prompt's pages, which are all held.
-AwaitInflow MakeAwait(const Prompt& prompt, const PromptRound& round, int page_tokens);
-// Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page) are final. The
-// handoff's pages count from page `from` of the prompt.
-SendCells MakeCells(const Prompt& prompt, const TicketId& ticket, int from, int plane, int n_planes,
+OpenHandoff MakeOpen(const KvOutput& output);
+// From this command on the slice's inflow may land in the prompt's pages, which are all held.
+AwaitInflow MakeAwait(const Prompt& prompt, const PromptSlice& slice, int page_tokens);
+// Planes [plane, plane + n_planes) of the prompt's pages [first_page, end_page), which are of the
+// output, are final.
+SendCells MakeCells(const Prompt& prompt, const KvOutput& output, int plane, int n_planes,
                     int first_page, int end_page);
-CommitHandoff MakeCommit(const PromptRound& round, int32_t first_token);
-CommitHandoff MakeCommitPush(const PromptRound& round);
+// first_token: 0 unless the output ends with the prompt.
+CommitHandoff MakeCommit(const PromptSlice& slice, const KvOutput& output, int32_t first_token);
 // Moves the prompt's pages, and its first token, to the decode batch of this worker.
 HandoffArrived MakeArrived(Prompt* prompt);
 

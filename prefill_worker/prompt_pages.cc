@@ -16,13 +16,6 @@ void PromptPages::BeginTurn(int kept) {
   kept_ = kept;
 }
 
-int PromptPages::PagesToStart(const Prompt& prompt) const {
-  // Its tokens follow here: what was promised to them is taken up front too.
-  if (!prompt.is_remote && prompt.request.sink.incarnation != 0)
-    return prompt.request.ticket.promise_pages;
-  return pool_->layout().PagesFor(prompt.size());
-}
-
 bool PromptPages::Take(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   const int free_before = pool_->free();
@@ -31,16 +24,16 @@ bool PromptPages::Take(Prompt* prompt) {
                    .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
   // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
   // one before it.
-  const PromptRound& first = prompt->rounds.front();
+  const PromptSlice& first = prompt->slices.front();
   if (index_ != nullptr && !first.has_inflow() && !prompt->is_scored()) {
     // The last token is computed in any case, for its logits; in rounds an inflow may follow.
     index_->Hold(std::span(prompt->request.tokens).first(static_cast<size_t>(first.end) - 1),
                  &prompt->chain, &prompt->pages);
   }
-  const int missing = PagesToStart(*prompt) - static_cast<int>(prompt->pages.size());
+  const int missing = prompt->pages_needed - static_cast<int>(prompt->pages.size());
   if (missing <= pool_->free() - kept_) {
     const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
-    prompt->rounds.front().done += found;
+    prompt->slices.front().done += found;
     prompt->reused = found;
     reused_tokens_ += found;
     BATON_CHECK(pool_->Take(missing, &prompt->pages));
@@ -53,7 +46,7 @@ bool PromptPages::Take(Prompt* prompt) {
 }
 
 bool PromptPages::TakeOver(Prompt* prompt, Prompt* kept) {
-  const int missing = PagesToStart(*prompt) - static_cast<int>(kept->pages.size());
+  const int missing = prompt->pages_needed - static_cast<int>(kept->pages.size());
   BATON_CHECK(missing >= 0 && prompt->pages.empty());
   if (missing > 0 && missing > pool_->free() - kept_) {
     if (wanted_ == 0) wanted_ = missing;
@@ -70,8 +63,8 @@ void PromptPages::Enter(Prompt* prompt) {
   if (index_ == nullptr) return;
   const int page_tokens = pool_->layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
-  const PromptRound& round = prompt->round();
-  const int done = round.misses_inflow(layout().n_layers()) ? round.lacks_from : round.done;
+  const PromptSlice& slice = prompt->slice();
+  const int done = slice.misses_inflow(layout().n_layers()) ? slice.lacks_from : slice.done;
   for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
     index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
                   prompt->pages[page], &prompt->chain);
@@ -79,7 +72,7 @@ void PromptPages::Enter(Prompt* prompt) {
 
 void PromptPages::Trim(Prompt* prompt) {
   if (prompt->is_remote || prompt->in_transfer()) return;
-  const int passed = pool_->layout().PagesPassed(prompt->round().done);
+  const int passed = pool_->layout().PagesPassed(prompt->slice().done);
   if (passed > 0) pool_->Trim(std::span(prompt->pages).first(passed));
 }
 

@@ -42,8 +42,6 @@ class PromptPages {
   int64_t reused_tokens() const { return reused_tokens_; }  // since the start
 
  private:
-  int PagesToStart(const Prompt& prompt) const;
-
   KvPool* const pool_;
   std::unique_ptr<PrefixIndex> index_;  // nullptr: KV is not reused
   int wanted_ = 0, kept_ = 0, taken_ = 0;

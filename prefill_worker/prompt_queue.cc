@@ -20,25 +20,19 @@ void PromptQueue::Remove(const Prompt* prompt) {
   prompts_.erase(it);
 }
 
-PromptQueue::Found PromptQueue::FindRound(
-    const std::function<bool(const PromptRound&)>& which) const {
+PromptQueue::Found PromptQueue::FindOutput(const TicketId& ticket) const {
   for (const auto& prompt : prompts_)
-    for (PromptRound& round : prompt->rounds)
-      if (which(round)) return {prompt.get(), &round};
+    for (PromptSlice& slice : prompt->slices)
+      for (SliceOutput& output : slice.outputs)
+        if (output.is_open && output.id() == ticket) return {prompt.get(), &slice, &output};
   return {};
 }
 
-PromptQueue::Found PromptQueue::Find(const TicketId& ticket) const {
-  return FindRound([&](const PromptRound& r) { return r.handing_over && r.ticket.id == ticket; });
-}
-
-PromptQueue::Found PromptQueue::FindPush(const TicketId& ticket) const {
-  return FindRound([&](const PromptRound& r) { return r.pushing && r.push.ticket.id == ticket; });
-}
-
-PromptQueue::Found PromptQueue::FindInflow(const TicketId& ticket) const {
-  return FindRound(
-      [&](const PromptRound& r) { return r.inflow_open && r.inflow_ticket == ticket; });
+PromptQueue::Found PromptQueue::FindInflow(const TicketId& id) const {
+  for (const auto& prompt : prompts_)
+    for (PromptSlice& slice : prompt->slices)
+      if (slice.inflow_open && slice.inflow_id == id) return {prompt.get(), &slice};
+  return {};
 }
 
 Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {

@@ -4,7 +4,7 @@
 // Order of computing: fewest remaining tokens first, so a short prompt overtakes a long one at the
 // next step. A prompt overtaken by more than `stretch` times (its own length + 256) tokens goes
 // first and stays first (docs/SCHEDULING.md has the bound that follows). Pointers to a prompt or a
-// round stay valid until the prompt is removed.
+// slice stay valid until the prompt is removed.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,15 @@ class PromptQueue {
   int size() const { return static_cast<int>(prompts_.size()); }
   // In the order of admission.
   const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }
-  struct Found {  // nullptr: none
+  struct Found {  // null: none
     Prompt* prompt = nullptr;
-    PromptRound* round = nullptr;
+    PromptSlice* slice = nullptr;
+    SliceOutput* output = nullptr;
   };
-  // Finds the round whose handoff has this ticket, was opened and has not ended.
-  Found Find(const TicketId& ticket) const;
-  // Finds the round whose push has this ticket, was opened and has not ended.
-  Found FindPush(const TicketId& ticket) const;
-  // Finds the round whose inflow has this ticket and may still arrive.
-  Found FindInflow(const TicketId& ticket) const;
+  // Finds the open output with this ticket.
+  Found FindOutput(const TicketId& ticket) const;
+  // Finds the slice whose inflow has this id and may still arrive.
+  Found FindInflow(const TicketId& id) const;
   // The prompt whose slices are, or will be, kept for this one; nullptr: none.
   Prompt* FindKeptFor(const Prompt& prompt) const;
   // The prompt kept the longest, `except` left out; nullptr: none.
@@ -60,8 +59,6 @@ class PromptQueue {
   int OpenedAhead() const;
 
  private:
-  Found FindRound(const std::function<bool(const PromptRound&)>& which) const;
-
   const int stretch_;
   std::vector<std::unique_ptr<Prompt>> prompts_;
   std::vector<Prompt*> selected_;  // scratch

@@ -38,12 +38,12 @@ PartEnded UnreadablePart(const Wire& request, bool is_prefill, const absl::Statu
 // numbers.
 constexpr size_t kTokenBytes = 5, kTicketBytes = 128, kPeerBytes = ControlLimits::kNameBytes + 24;
 constexpr size_t kTokenValueBytes = kTokenBytes + 4;
-constexpr size_t kRoundBytes = 2 * (kTicketBytes + kPeerBytes) + 64;  // of a relay: two handoffs
-constexpr size_t kRequestBytes = kRoundBytes + 384;
+constexpr size_t kSliceBytes = ControlLimits::kSliceOutputs * (kTicketBytes + kPeerBytes + 8) + 64;
+constexpr size_t kRequestBytes = 384;
 constexpr size_t kBadWordBytes = 16, kEventBytes = 96, kAnnounceBytes = 5 * kPeerBytes;
 
-constexpr size_t MaxBytesOf(size_t n_tokens, size_t n_rounds) {
-  return kRequestBytes + kTokenBytes * n_tokens + kRoundBytes * n_rounds;
+constexpr size_t MaxBytesOf(size_t n_tokens, size_t n_slices) {
+  return kRequestBytes + kTokenBytes * n_tokens + kSliceBytes * n_slices;
 }
 
 constexpr size_t MaxEntries(const FieldLimit& limit) { return static_cast<size_t>(limit.max); }
@@ -55,7 +55,7 @@ constexpr size_t kMaxSamplingBytes =
         (MaxEntries(RequestLimits::kAllowedTokens) + MaxEntries(RequestLimits::kLogprobTokens)) +
     kMaxGrammarBytes;
 static_assert(MaxBytesOf(RequestLimits::kContextTokens + MaxEntries(RequestLimits::kStopTokens),
-                         ControlLimits::kRelayRounds) +
+                         ControlLimits::kSlices) +
                   kMaxSamplingBytes <=
               ControlLimits::kMessageBytes);
 
@@ -71,7 +71,7 @@ size_t MaxBytesOf(const SamplingParams& params) {
 size_t MaxBytes(const RouterMessage& message) {
   if (const auto* prefill = std::get_if<PrefillRequest>(&message))
     return MaxBytesOf(prefill->tokens.size() + prefill->stop_tokens.size(),
-                      prefill->earlier.size()) +
+                      prefill->slices.size()) +
            MaxBytesOf(prefill->sampling);
   if (const auto* decode = std::get_if<DecodeRequest>(&message))
     return MaxBytesOf(decode->history.size() + decode->stop_tokens.size(), 0) +

@@ -33,8 +33,9 @@ struct ControlLimits {
   static constexpr size_t kTokensPerBatch = 4u << 20;  // prompt tokens of one batch, at least one
                                                        // request's
   static constexpr size_t kLinks = 1024;
-  static constexpr size_t kRelayRounds = 256;  // before a rank's last
-  static constexpr size_t kNameBytes = 256;    // names, addresses, ids
+  static constexpr size_t kSlices = 257;      // of one worker
+  static constexpr size_t kSliceOutputs = 2;  // the next slice's worker, the decode worker
+  static constexpr size_t kNameBytes = 256;   // names, addresses, ids
   static constexpr size_t kReasonBytes = 4096;
   static constexpr int32_t kPageTokens = 4096;
 };

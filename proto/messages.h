@@ -29,47 +29,37 @@ struct TransferPeer {
 
 // --- router to worker -------------------------------------------------------------------------
 
-// Input of a relay rank that is not the first: KV of the tokens before its slice arrives by handoff
-// (with rounds: KV of the tokens between its previous slice and this one).
-struct Inflow {
-  TicketId ticket_id{};  // with promise_pages 0: the pages are the prompt's own
-  int32_t tokens = 0;    // tokens before the slice, whole pages; 0: the slice is the first
-  bool operator==(const Inflow&) const = default;
+// An output of a slice: pages of the prompt's KV for a worker that has promised pages for them.
+struct KvOutput {
+  Ticket ticket{};  // the pages fill its range of the promise
+  TransferPeer peer{};
+  // First of these ticket.n_pages pages, counted from the prompt's beginning.
+  int32_t first_page = 0;
+  bool operator==(const KvOutput&) const = default;
 };
 
-// Extra output of a relay's head: sends its slice to the decode worker too, which has one promise
-// for it and the tail.
-struct Push {
-  Ticket ticket{};  // its range: the slice; n_pages 0: no push
-  TransferPeer sink{};
-  bool operator==(const Push&) const = default;
+// Tokens of a prompt that one worker computes in one go: where the KV before them comes from, and
+// where KV up to their end goes. A prompt alone is one slice with one output; a relay is a list of
+// slices, and chains, rings and pushes are nothing but other inflows and outputs.
+struct SliceSpec {
+  int32_t begin = 0, end = 0;  // tokens, whole pages; the prompt may end within a page
+  // The promise that brings KV of the tokens between this worker's slice before (or the prompt's
+  // beginning) and `begin`, into pages that this worker names. Zero: it lacks none.
+  TicketId inflow{};
+  // To other workers, or to this one itself, whose decode batch then takes the pages over. Each
+  // covers the slice's pages, and perhaps some before it. The first one is promised before the
+  // prompt takes pages.
+  std::vector<KvOutput> outputs{};
+  bool operator==(const SliceSpec&) const = default;
 };
 
-// One slice of this worker's share of a relay, except the last slice (which is in PrefillRequest):
-// a rank has several slices in rounds, or after taking over a lost rank's. Its KV, and any other KV
-// that the rank of the next slice lacks up to the slice's end, go to that rank; nowhere if that
-// rank is this worker.
-struct RelayRound {
-  int32_t tokens = 0;  // tokens up to the slice's end, whole pages
-  Inflow inflow{};
-  Ticket ticket{};      // for the last kv_pages up to the slice's end, 0: none; promise_pages is 0
-  TransferPeer sink{};  // the next rank; for the tail, the first rank
-  Push push{};          // push of the slice
-  bool operator==(const RelayRound&) const = default;
-};
-
-// Computes KV of the tokens and a first token; hands the KV to `sink`, or keeps it if sink is this
-// worker itself (colocated) or if max_tokens is 1 (no token follows; sink.incarnation is 0). In a
-// relay of two ranks, the head gets the first slice's tokens and hands their KV to the tail; the
-// tail gets all tokens, computes those of its slice and hands the range of its ticket to the decode
-// worker: all KV, or only its own slice.
+// Computes the slices' KV in their order, and a first token after the last one if that is wanted.
 struct PrefillRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
-  Ticket ticket{};
-  TransferPeer sink{};
-  std::vector<int32_t> tokens{};  // prompt, and after a failover the tokens generated so far
-  int32_t n_generated = 0;        // the last n_generated of `tokens` were generated so far
+  // The prompt up to the last slice's end, and after a failover the tokens generated so far.
+  std::vector<int32_t> tokens{};
+  int32_t n_generated = 0;  // the last n_generated of `tokens` were generated so far
   SamplingParams sampling{};
   std::vector<int32_t> stop_tokens{};  // not drawn before sampling.min_tokens are generated
   bool want_digests = false;
@@ -79,14 +69,13 @@ struct PrefillRequest {
   uint64_t cache_salt = 0;  // KV is reused only among requests with the same salt
   int32_t max_total_tokens =
       0;  // total of the request: prompt and future tokens; chooses longrope's range
-  Inflow inflow{};
-  bool is_head = false;  // relay's head: computes KV only, no first token; `sink` is the next rank
-  Push push{};
-  // For a head that does not wait for pages in the order of attempts: if its pages are not free
+  // This worker's share of the prompt, in order; at least one. The last slice of one who computes
+  // the first token goes to the decode worker, or nowhere if no token follows.
+  std::vector<SliceSpec> slices{};
+  bool wants_first_token = true;
+  // For a rank that does not wait for pages in the order of attempts: if its pages are not free
   // when its turn comes, it fails (PartFault::kPages).
   bool pages_at_once = false;
-  // Slices of this rank before its last slice; the fields above describe the last one.
-  std::vector<RelayRound> earlier{};
 };
 
 // Announces a sequence: its KV arrives by handoff and its first token in the handoff's COMMIT; or
@@ -211,10 +200,7 @@ struct PromptComputed {
 // Place of the fault of a failed part, for the choice of workers for the next attempt.
 enum class PartFault {
   kOwn,       // this worker or this request
-  kHandoff,   // the other end of its handoff, or the link to it
-  kInflow,    // the other end or the link of the handoff that brings a rank's inflow
-  kPush,      // the other end or the link of a head's push
-  kRing,      // in rounds: the other end or the link of a tail's handoff to the first rank
+  kHandoff,   // the other end, or the link, of the handoff that PartEnded::ticket_id names
   kPeer,      // unknown: the other end gave up a handoff
   kPages,     // no fault: pages_at_once was set, and too few pages are free
   kDraining,  // no fault: the worker accepts no new requests
@@ -237,6 +223,7 @@ struct PartEnded {
   bool was_prefill = false;
   EndReason reason = EndReason::kLength;
   PartFault fault = PartFault::kOwn;  // kFailed only
+  TicketId ticket_id{};               // kHandoff of a prefill part only
   std::string message{};              // kFailed only: what, where
   // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED).
   // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
@@ -244,7 +231,7 @@ struct PartEnded {
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
   // Prefill, later attempts: tokens computed, except slices continued from an earlier attempt.
   int32_t recomputed_tokens = 0;
-  // Prefill: as PromptComputed tells them, which heads of relays do not send.
+  // Prefill: as PromptComputed tells them, which is not sent without a first token.
   int32_t reused_tokens = 0;
 };
 

@@ -98,7 +98,11 @@ void Encode(const Ticket& in, wire::Ticket* out) {
 absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   RETURN_IF_ERROR(CheckRange("ticket.kv_pages", in.kv_pages(), 0, kMaxCount));
   RETURN_IF_ERROR(CheckRange("ticket.first_page", in.first_page(), 0, in.kv_pages()));
-  RETURN_IF_ERROR(CheckRange("ticket.n_pages", in.n_pages(), 0, in.kv_pages() - in.first_page()));
+  RETURN_IF_ERROR(CheckRange("ticket.n_pages", in.n_pages(), 1, in.kv_pages() - in.first_page()));
+  // Promised are pages for all KV; or none, where the receiver names pages of its own.
+  if (in.promise_pages() != 0)
+    RETURN_IF_ERROR(
+        CheckRange("ticket.promise_pages", in.promise_pages(), in.kv_pages(), kMaxCount));
   Ticket out{.id = {.high = in.id_high(), .low = in.id_low()},
              .epoch = in.epoch(),
              .request_id = in.request_id(),
@@ -115,69 +119,35 @@ absl::StatusOr<Ticket> Decode(const wire::Ticket& in) {
   return out;
 }
 
-void Encode(const Inflow& in, wire::Inflow* out) {
-  out->set_ticket_id_high(in.ticket_id.high);
-  out->set_ticket_id_low(in.ticket_id.low);
-  out->set_tokens(in.tokens);
-}
-
-absl::StatusOr<Inflow> Decode(const wire::Inflow& in, int n_tokens) {
-  RETURN_IF_ERROR(CheckRange("prefill.inflow.tokens", in.tokens(), 0, n_tokens - 1));
-  return Inflow{.ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()},
-                .tokens = in.tokens()};
-}
-
-void Encode(const Push& in, wire::Push* out) {
-  Encode(in.ticket, out->mutable_ticket());
-  EncodePeer(in.sink, out->mutable_sink());
-}
-
-absl::StatusOr<Push> Decode(const wire::Push& in) {
-  RETURN_IF_ERROR(CheckPresent("prefill.push.ticket", in.has_ticket()));
-  RETURN_IF_ERROR(CheckPresent("prefill.push.sink", in.has_sink()));
-  RETURN_IF_ERROR(CheckRange("prefill.push.ticket.n_pages", in.ticket().n_pages(), 1, kMaxCount));
-  Push out;
-  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
-  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
-  return out;
-}
-
-// A ticket for another rank promises nothing: the pages belong to that rank.
-absl::Status CheckHeadTicket(const wire::Ticket& ticket) {
-  RETURN_IF_ERROR(CheckRange("ticket.kv_pages of a head", ticket.kv_pages(), 1, kMaxCount));
-  return CheckRange("ticket.promise_pages of a head", ticket.promise_pages(), 0, 0);
-}
-
-// Other tickets promise at least the pages that the handoff fills.
-absl::Status CheckPromise(const wire::PrefillRequest& in) {
-  if (in.is_head()) return CheckHeadTicket(in.ticket());
-  return CheckRange("ticket.promise_pages", in.ticket().promise_pages(), in.ticket().kv_pages(),
-                    kMaxCount);
-}
-
-void Encode(const RelayRound& in, wire::RelayRound* out) {
-  out->set_tokens(in.tokens);
-  if (in.inflow.tokens > 0) Encode(in.inflow, out->mutable_inflow());
-  if (in.ticket.kv_pages > 0) {
-    Encode(in.ticket, out->mutable_ticket());
-    EncodePeer(in.sink, out->mutable_sink());
+void Encode(const SliceSpec& in, wire::SliceSpec* out) {
+  out->set_begin(in.begin);
+  out->set_end(in.end);
+  out->set_inflow_high(in.inflow.high);
+  out->set_inflow_low(in.inflow.low);
+  for (const KvOutput& output : in.outputs) {
+    wire::KvOutput* added = out->add_outputs();
+    Encode(output.ticket, added->mutable_ticket());
+    EncodePeer(output.peer, added->mutable_peer());
+    added->set_first_page(output.first_page);
   }
-  if (in.push.ticket.n_pages > 0) Encode(in.push, out->mutable_push());
 }
 
-absl::StatusOr<RelayRound> Decode(const wire::RelayRound& in, int n_tokens) {
-  RETURN_IF_ERROR(CheckRange("prefill.earlier.tokens", in.tokens(), 1, n_tokens - 1));
-  RelayRound out{.tokens = in.tokens()};
-  ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), n_tokens));
-  if (in.has_ticket() || in.has_sink()) {
-    RETURN_IF_ERROR(CheckPresent("prefill.earlier.ticket", in.has_ticket()));
-    RETURN_IF_ERROR(CheckPresent("prefill.earlier.sink", in.has_sink()));
-    RETURN_IF_ERROR(CheckHeadTicket(in.ticket()));
-    ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
-    ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
-  }
-  if (in.has_push()) {
-    ASSIGN_OR_RETURN(out.push, Decode(in.push()));
+absl::StatusOr<SliceSpec> Decode(const wire::SliceSpec& in, int n_tokens) {
+  RETURN_IF_ERROR(CheckRange("prefill.slices.end", in.end(), 1, n_tokens));
+  RETURN_IF_ERROR(CheckRange("prefill.slices.begin", in.begin(), 0, in.end() - 1));
+  RETURN_IF_ERROR(
+      CheckLength("prefill.slices.outputs", in.outputs_size(), ControlLimits::kSliceOutputs));
+  SliceSpec out{.begin = in.begin(),
+                .end = in.end(),
+                .inflow = {.high = in.inflow_high(), .low = in.inflow_low()}};
+  for (const wire::KvOutput& output : in.outputs()) {
+    RETURN_IF_ERROR(CheckPresent("prefill.slices.outputs.ticket", output.has_ticket()));
+    RETURN_IF_ERROR(CheckPresent("prefill.slices.outputs.peer", output.has_peer()));
+    RETURN_IF_ERROR(
+        CheckRange("prefill.slices.outputs.first_page", output.first_page(), 0, in.end()));
+    KvOutput& added = out.outputs.emplace_back(KvOutput{.first_page = output.first_page()});
+    ASSIGN_OR_RETURN(added.ticket, Decode(output.ticket()));
+    ASSIGN_OR_RETURN(added.peer, DecodePeer(output.peer()));
   }
   return out;
 }
@@ -186,26 +156,20 @@ void Encode(const PrefillRequest& in, wire::RouterMessage* out) {
   wire::PrefillRequest* prefill = out->mutable_prefill();
   prefill->set_request_id(in.request_id);
   prefill->set_epoch(in.epoch);
-  Encode(in.ticket, prefill->mutable_ticket());
-  EncodePeer(in.sink, prefill->mutable_sink());
   prefill->mutable_tokens()->Add(in.tokens.begin(), in.tokens.end());
   Encode(in.sampling, prefill->mutable_sampling());
   prefill->set_want_digests(in.want_digests);
   prefill->set_prompt_logprobs(in.prompt_logprobs);
   prefill->set_cache_salt(in.cache_salt);
   prefill->set_max_total_tokens(in.max_total_tokens);
-  if (in.inflow.tokens > 0) Encode(in.inflow, prefill->mutable_inflow());
-  prefill->set_is_head(in.is_head);
-  if (in.push.ticket.n_pages > 0) Encode(in.push, prefill->mutable_push());
+  for (const SliceSpec& slice : in.slices) Encode(slice, prefill->add_slices());
+  prefill->set_wants_first_token(in.wants_first_token);
   prefill->set_pages_at_once(in.pages_at_once);
-  for (const RelayRound& round : in.earlier) Encode(round, prefill->add_earlier());
   prefill->set_n_generated(in.n_generated);
   prefill->mutable_stop_tokens()->Add(in.stop_tokens.begin(), in.stop_tokens.end());
 }
 
 absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
-  RETURN_IF_ERROR(CheckPresent("prefill.ticket", in.has_ticket()));
-  RETURN_IF_ERROR(CheckPresent("prefill.sink", in.has_sink()));
   RETURN_IF_ERROR(CheckPresent("prefill.sampling", in.has_sampling()));
   RETURN_IF_ERROR(
       CheckField("prefill.tokens count", in.tokens_size(), RequestLimits::kPromptTokens));
@@ -214,10 +178,7 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(CheckStopTokens("prefill.stop_tokens", in.stop_tokens()));
   RETURN_IF_ERROR(
       CheckField("prefill.prompt_logprobs", in.prompt_logprobs(), RequestLimits::kPromptLogprobs));
-  RETURN_IF_ERROR(CheckPromise(in));
   PrefillRequest out{.request_id = in.request_id(), .epoch = in.epoch()};
-  ASSIGN_OR_RETURN(out.ticket, Decode(in.ticket()));
-  ASSIGN_OR_RETURN(out.sink, DecodePeer(in.sink()));
   ASSIGN_OR_RETURN(out.sampling, Decode(in.sampling()));
   out.tokens.assign(in.tokens().begin(), in.tokens().end());
   out.n_generated = in.n_generated();
@@ -228,16 +189,12 @@ absl::StatusOr<RouterMessage> Decode(const wire::PrefillRequest& in) {
   RETURN_IF_ERROR(CheckRange("prefill.max_total_tokens", in.max_total_tokens(), 0,
                              RequestLimits::kContextTokens));
   out.max_total_tokens = in.max_total_tokens();
-  ASSIGN_OR_RETURN(out.inflow, Decode(in.inflow(), in.tokens_size()));
-  out.is_head = in.is_head();
+  out.wants_first_token = in.wants_first_token();
   out.pages_at_once = in.pages_at_once();
-  if (in.has_push()) {
-    ASSIGN_OR_RETURN(out.push, Decode(in.push()));
-  }
-  RETURN_IF_ERROR(CheckLength("prefill.earlier", in.earlier_size(), ControlLimits::kRelayRounds));
-  for (const wire::RelayRound& earlier : in.earlier()) {
-    ASSIGN_OR_RETURN(RelayRound round, Decode(earlier, in.tokens_size()));
-    out.earlier.push_back(std::move(round));
+  RETURN_IF_ERROR(CheckLength("prefill.slices", in.slices_size(), ControlLimits::kSlices));
+  for (const wire::SliceSpec& slice : in.slices()) {
+    ASSIGN_OR_RETURN(SliceSpec decoded, Decode(slice, in.tokens_size()));
+    out.slices.push_back(std::move(decoded));
   }
   return RouterMessage(std::move(out));
 }

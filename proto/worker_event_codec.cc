@@ -81,9 +81,6 @@ absl::StatusOr<EndReason> DecodeReason(int reason) {
 constexpr std::pair<PartFault, wire::PartFault> kFaults[] = {
     {PartFault::kOwn, wire::PART_FAULT_OWN},
     {PartFault::kHandoff, wire::PART_FAULT_HANDOFF},
-    {PartFault::kInflow, wire::PART_FAULT_INFLOW},
-    {PartFault::kPush, wire::PART_FAULT_PUSH},
-    {PartFault::kRing, wire::PART_FAULT_RING},
     {PartFault::kPeer, wire::PART_FAULT_PEER},
     {PartFault::kPages, wire::PART_FAULT_PAGES},
     {PartFault::kDraining, wire::PART_FAULT_DRAINING},
@@ -355,6 +352,8 @@ void Encode(const PartEnded& in, wire::WorkerEvent* out) {
   ended->set_compute_us(in.compute_us);
   ended->set_transfer_us(in.transfer_us);
   ended->set_fault(WireFault(in.fault));
+  ended->set_ticket_id_high(in.ticket_id.high);
+  ended->set_ticket_id_low(in.ticket_id.low);
   ended->set_recomputed_tokens(in.recomputed_tokens);
   ended->set_reused_tokens(in.reused_tokens);
 }
@@ -373,6 +372,7 @@ absl::StatusOr<WorkerEvent> Decode(const wire::PartEnded& in) {
   out.compute_us = in.compute_us();
   out.transfer_us = in.transfer_us();
   ASSIGN_OR_RETURN(out.fault, DecodeFault(in.fault()));
+  out.ticket_id = {.high = in.ticket_id_high(), .low = in.ticket_id_low()};
   RETURN_IF_ERROR(CheckRange("part_ended.recomputed_tokens", in.recomputed_tokens(), 0,
                              RequestLimits::kContextTokens));
   out.recomputed_tokens = in.recomputed_tokens();

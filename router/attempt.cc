@@ -150,7 +150,7 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   }
   const bool needed = !ended.was_prefill || needs_prefill(of_head);
   if (needed && (ended.reason == EndReason::kFailed || ended.reason == EndReason::kCancelled))
-    fault_.OnPartFailed(plan(), from, ended, now);
+    fault_.OnPartFailed(from, ended, now);
   return absl::OkStatus();
 }
 

@@ -30,6 +30,10 @@ class Attempt {
   const Order& order() const { return order_; }
   const Plan& plan() const { return order_.plan; }
   const AttemptSpec& spec() const { return order_.spec; }
+  // A handoff between two of the plan's workers, which may be at fault.
+  void AddHandoff(const TicketId& ticket, Incarnation from, Incarnation to) {
+    fault_.AddHandoff(ticket, from, to);
+  }
   // Name of one of the plan's workers, also of a lost one; 0 has an empty one.
   const std::string& NameOf(Incarnation worker) const { return order_.names.at(worker); }
   // The time at which the attempt must be looked at.

@@ -12,8 +12,7 @@ FailoverCause CauseOf(const PartEnded& ended) {
   using enum PartFault;
   if (ended.reason != EndReason::kFailed) return FailoverCause::kPartFailed;
   if (ended.fault == kDraining) return FailoverCause::kDraining;
-  for (const PartFault of_handoff : {kHandoff, kInflow, kPush, kRing, kPeer})
-    if (ended.fault == of_handoff) return FailoverCause::kHandoffFailed;
+  if (ended.fault == kHandoff || ended.fault == kPeer) return FailoverCause::kHandoffFailed;
   return FailoverCause::kPartFailed;
 }
 
@@ -27,10 +26,12 @@ bool AddOnce(std::vector<T>* values, const T& value) {
 
 }  // namespace
 
-void AttemptFault::OnPartFailed(const Plan& plan, Incarnation from, const PartEnded& ended,
-                                absl::Time now) {
+void AttemptFault::OnPartFailed(Incarnation from, const PartEnded& ended, absl::Time now) {
   if (failure_.message.empty()) failed_at_ = now;
-  if (ended.reason == EndReason::kFailed && ended.was_prefill) AddHop(plan, from, ended.fault);
+  // The router minted the ticket, so it knows both ends.
+  if (const auto it = handoffs_.find(ended.ticket_id);
+      ended.fault == PartFault::kHandoff && it != handoffs_.end())
+    AddOnce(&hops_, it->second);
   failure_ = {.cause = CauseOf(ended),
               .message = ended.message.empty()
                              ? absl::StrCat(ended.was_prefill ? "prefill" : "decode",
@@ -43,18 +44,6 @@ void AttemptFault::OnWorkerLost(const char* role, Incarnation worker, const std:
   failure_ = {.cause = FailoverCause::kWorkerLost,
               .message = absl::StrFormat("%s worker %s was lost", role, name),
               .worker = worker};
-}
-
-void AttemptFault::AddHop(const Plan& plan, Incarnation from, PartFault fault) {
-  size_t rank = 0;  // in the order of slices
-  while (rank < plan.heads.size() && plan.heads[rank].worker != from) ++rank;
-  const bool is_tail = rank == plan.heads.size();
-  if (fault == PartFault::kPush || (fault == PartFault::kHandoff && is_tail))
-    AddOnce(&hops_, {from, plan.decode});
-  else if (fault == PartFault::kHandoff || fault == PartFault::kRing)
-    AddOnce(&hops_, {from, plan.WorkerOf(rank + 1)});
-  else if (fault == PartFault::kInflow)
-    AddOnce(&hops_, {plan.WorkerOf(rank + plan.heads.size()), from});
 }
 
 Incarnation AttemptFault::Culprit() const {

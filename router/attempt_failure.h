@@ -2,6 +2,7 @@
 // fault; FailureRecord counts them over a request's attempts. Part of the Router, on its thread.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,11 @@ class AttemptFault {
   // blame_wait: further reports about broken handoffs are awaited for so long.
   explicit AttemptFault(absl::Duration blame_wait) : blame_wait_(blame_wait) {}
 
+  void AddHandoff(const TicketId& ticket, Incarnation from, Incarnation to) {
+    handoffs_[ticket] = {from, to};
+  }
   // A part that the attempt needs has failed, or was given up by its worker `from`.
-  void OnPartFailed(const Plan& plan, Incarnation from, const PartEnded& ended, absl::Time now);
+  void OnPartFailed(Incarnation from, const PartEnded& ended, absl::Time now);
   // A worker whose part was needed was lost. role: "head", for example.
   void OnWorkerLost(const char* role, Incarnation worker, const std::string& name);
 
@@ -37,13 +41,13 @@ class AttemptFault {
   std::optional<absl::Time> AwaitedUntil() const;  // empty: no handoff broke
 
  private:
-  void AddHop(const Plan& plan, Incarnation from, PartFault fault);
+  using Hop = std::pair<Incarnation, Incarnation>;  // sender, receiver
 
   const absl::Duration blame_wait_;
   AttemptFailure failure_;
   absl::Time failed_at_;
-  // Handoffs that broke by themselves, each once: (sender, receiver).
-  std::vector<std::pair<Incarnation, Incarnation>> hops_;
+  std::map<TicketId, Hop> handoffs_;
+  std::vector<Hop> hops_;  // broke by themselves, each once
 };
 
 // Counts how often a request's attempts broke in a row, and knows which workers to ask last.

@@ -251,10 +251,12 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) co
   return work;
 }
 
-bool Plan::TakesPagesAtOnce(size_t head) const {
+bool Plan::TakesPagesAtOnce(Incarnation worker) const {
+  if (worker == prefill) return false;
   Incarnation before = std::max(decode, prefill);
-  for (size_t i = head + 1; i < heads.size(); ++i) before = std::max(before, heads[i].worker);
-  return heads[head].worker < before;
+  for (size_t i = heads.size(); i-- > 0 && heads[i].worker != worker;)
+    before = std::max(before, heads[i].worker);
+  return worker < before;
 }
 
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
@@ -281,8 +283,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
   const auto price = [&](const Candidate& c) {
     const Plan mended = with(c.worker);
     int at_once = 0;
-    for (size_t head = 0; head < mended.heads.size(); ++head)
-      at_once += mended.TakesPagesAtOnce(head);
+    for (const Plan::Head& head : mended.heads) at_once += mended.TakesPagesAtOnce(head.worker);
     const double queue_ms = is_rank ? c.slice_ahead_ms : 0;
     return std::pair(queue_ms + (decodes ? c.decode_ms : 0), at_once);
   };

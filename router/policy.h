@@ -135,10 +135,11 @@ struct Plan {
   int32_t LongestSliceAt(Incarnation worker, const AttemptSpec& shape) const;
   // Work of `worker`, be it a head, the tail or the only one.
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const;
-  // True if this head must not wait for pages. Pages are taken in order: decode worker and tail,
-  // the smaller incarnation first, then heads from the last to the first; a head whose incarnation
-  // is smaller than one before it stands outside that order (docs/RELAY.md has the proof).
-  bool TakesPagesAtOnce(size_t head) const;
+  // True if `worker` is a head that must not wait for pages. Pages are taken in order: decode
+  // worker and tail, the smaller incarnation first, then heads from the last to the first; a head
+  // whose incarnation is smaller than one before it stands outside that order (docs/RELAY.md has
+  // the proof).
+  bool TakesPagesAtOnce(Incarnation worker) const;
 };
 
 // Predicted milliseconds to the first token. Compute starts with the decode worker's promise in

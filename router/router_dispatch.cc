@@ -18,38 +18,27 @@ bool IsMendable(const Request& request) {
   return request.attempt()->plan().is_relay() && !request.mended && !request.attempt()->spoke();
 }
 
-// The command for a prefill part that hands its KV over with `ticket`, to `sink`.
-PrefillRequest PrefillPart(const Request& request, const Ticket& ticket, const TransferPeer& sink,
-                           const Inflow& inflow) {
+// The command for a worker's share of the prompt: `slices`, in order.
+PrefillRequest PrefillPart(const Request& request, std::vector<SliceSpec> slices) {
   const GenerateRequest& wanted = request.wanted();
   const std::vector<int32_t>& produced = request.produced();
   PrefillRequest out{
       .request_id = request.id(),
       .epoch = request.epoch(),
-      .ticket = ticket,
-      .sink = sink,
       .tokens = wanted.prompt,
-      .n_generated = static_cast<int32_t>(produced.size()),
-      .sampling = wanted.sampling,
-      .stop_tokens = wanted.stop_tokens,
       .want_digests = wanted.want_digests,
       .prompt_logprobs = wanted.prompt_logprobs,
       .cache_salt = wanted.cache_salt,
       .max_total_tokens = static_cast<int32_t>(wanted.prompt.size()) + wanted.max_tokens,
-      .inflow = inflow};
+      .slices = std::move(slices)};
   out.tokens.insert(out.tokens.end(), produced.begin(), produced.end());
-  return out;
-}
-
-// The command for the head that computes `slice` as its last one. A head draws no token.
-PrefillRequest HeadPart(const Request& request, const RelayRound& slice) {
-  PrefillRequest out = PrefillPart(request, slice.ticket, slice.sink, slice.inflow);
-  out.tokens.resize(static_cast<size_t>(slice.tokens));
-  out.n_generated = 0;
-  out.sampling = {};
-  out.stop_tokens.clear();
-  out.push = slice.push;
-  out.is_head = true;
+  const int32_t end = out.slices.back().end;
+  out.wants_first_token = end == static_cast<int32_t>(out.tokens.size());
+  out.tokens.resize(static_cast<size_t>(end));
+  if (!out.wants_first_token) return out;  // it draws no token
+  out.n_generated = static_cast<int32_t>(produced.size());
+  out.sampling = wanted.sampling;
+  out.stop_tokens = wanted.stop_tokens;
   return out;
 }
 
@@ -93,17 +82,63 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
   SendAttempt(request);
 }
 
-Ticket RouterDispatch::MintTicket(const Request& request, Incarnation sink, Ticket ticket) {
-  ticket.id = {.high = random_(), .low = random_()};
-  if (ticket.promise == TicketId{}) {  // a promise of its own; others bring the pages before
-    ticket.promise = ticket.id;
-    ticket.n_pages = ticket.kv_pages - ticket.first_page;
-  }
-  ticket.epoch = request.epoch();
-  ticket.request_id = request.id();
-  ticket.sink = sink;
+// A promise of kv_pages at `sink`; promise_pages is 0 for a rank, which names pages it has.
+Ticket RouterDispatch::MintPromise(const Request& request, Incarnation sink, int32_t kv_pages,
+                                   int32_t promise_pages) {
+  return {.epoch = request.epoch(),
+          .request_id = request.id(),
+          .sink = sink,
+          .promise = {.high = random_(), .low = random_()},
+          .kv_pages = kv_pages,
+          .promise_pages = promise_pages};
+}
+
+// The prompt's pages [first_page, end_page) for a promise that begins at page `begin` of the
+// prompt. The ticket of the promise's last range has its id.
+KvOutput RouterDispatch::MintOutput(const Ticket& promise, int32_t begin, int32_t first_page,
+                                    int32_t end_page) {
+  Ticket ticket = promise;
+  ticket.first_page = first_page - begin;
+  ticket.n_pages = end_page - first_page;
+  ticket.id = promise.promise;
+  if (!ticket.is_last()) ticket.id = {.high = random_(), .low = random_()};
   SignTicket(key_, ticket);
-  return ticket;
+  return {.ticket = ticket,
+          .peer = cluster_.members.Find(promise.sink)->transfer,
+          .first_page = first_page};
+}
+
+// The plan's slices. All but the last one's KV goes to the next slice's worker, as far as that one
+// lacks it; each slice's own KV, or all with the last one, to the decode worker.
+std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
+  const Plan& plan = request.attempt()->plan();
+  const AttemptSpec& spec = request.attempt()->spec();
+  const std::vector<int32_t> ends = plan.SliceEnds(spec), hops = plan.HopTokens(spec);
+  const int32_t page_tokens = cluster_.members.Find(plan.prefill)->page_tokens;
+  const Ticket decode = MintPromise(request, plan.decode, spec.PromptPages(page_tokens),
+                                    spec.PromisePages(page_tokens));
+  std::vector<SliceSpec> slices(ends.size());
+  for (size_t i = 0; i < slices.size(); ++i) {
+    SliceSpec& slice = slices[i];
+    slice.begin = i == 0 ? 0 : ends[i - 1];
+    slice.end = ends[i];
+    const bool is_last = i + 1 == slices.size();
+    const int32_t own_page = slice.begin / page_tokens;
+    const int32_t end_page = is_last ? decode.kv_pages : slice.end / page_tokens;
+    if (!is_last && !plan.StaysThere(i)) {
+      const int32_t n_pages = hops[i] / page_tokens, first_page = end_page - n_pages;
+      const Ticket promise = MintPromise(request, plan.WorkerOf(i + 1), n_pages, 0);
+      slice.outputs.push_back(MintOutput(promise, first_page, first_page, end_page));
+      slices[i + 1].inflow = promise.promise;
+    }
+    if (plan.decode != 0 && (is_last || plan.push == RelayPush::kAll)) {
+      const int32_t first_page = plan.push == RelayPush::kAll ? own_page : 0;
+      slice.outputs.push_back(MintOutput(decode, 0, first_page, end_page));
+    }
+    for (const KvOutput& output : slice.outputs)
+      request.attempt()->AddHandoff(output.ticket.id, plan.WorkerOf(i), output.peer.incarnation);
+  }
+  return slices;
 }
 
 // Sends to receivers before senders, so that a receiver knows its part before OPEN comes. If the
@@ -111,73 +146,24 @@ Ticket RouterDispatch::MintTicket(const Request& request, Incarnation sink, Tick
 // ticket, and a rank answers OPEN with NO_ROOM until its own message is there.
 void RouterDispatch::SendAttempt(const Request& request) {
   const Plan& plan = request.attempt()->plan();
-  const AttemptSpec& spec = request.attempt()->spec();
-  const WorkerAnnounce& prefill = *cluster_.members.Find(plan.prefill);
-  TransferPeer sink;
-  Ticket handoff;
-  if (plan.decode != 0) {
-    sink = cluster_.members.Find(plan.decode)->transfer;
-    handoff.kv_pages = spec.PromptPages(prefill.page_tokens);
-    handoff.promise_pages = spec.PromisePages(prefill.page_tokens);
-  }
-  if (plan.push == RelayPush::kAll)
-    handoff.first_page = *(plan.SliceEnds(spec).end() - 2) / prefill.page_tokens;
-  const Ticket ticket = MintTicket(request, plan.decode, handoff);
-  if (plan.decode != 0) Send(plan.decode, DecodePart(request, ticket.id));
+  const std::vector<SliceSpec> slices = MintSlices(request);
+  if (plan.decode != 0)
+    Send(plan.decode, DecodePart(request, slices.back().outputs.front().ticket.promise));
   if (!plan.HeadWorkers().empty()) {
     totals_.relays_in_rounds += plan.n_rounds() > 1;
     ++totals_.relays;
     ++totals_.relays_by_push[static_cast<size_t>(plan.push)];
   }
-  const std::vector<RelayRound> slices = MintSlices(request, ticket);
-  const size_t n_ranks = plan.n_ranks();
-  // From the tail to the first head: each is the receiver of the one before it.
-  for (size_t rank = n_ranks; rank-- > 0;) {
-    if (rank + 1 < n_ranks && plan.StaysThere(rank)) continue;  // it has been sent
-    const size_t last = slices.size() - n_ranks + rank;
-    PrefillRequest part = rank + 1 == n_ranks
-                              ? PrefillPart(request, ticket, sink, slices[last].inflow)
-                              : HeadPart(request, slices[last]);
-    for (size_t slice = 0; slice < last; ++slice)
-      if (plan.WorkerOf(slice) == plan.WorkerOf(last)) part.earlier.push_back(slices[slice]);
-    if (part.is_head) part.pages_at_once = plan.TakesPagesAtOnce(rank);
-    Send(plan.WorkerOf(rank), std::move(part));
+  std::vector<Incarnation> workers = plan.PrefillWorkers();
+  std::reverse(workers.begin(), workers.end());  // each is the receiver of the one after it
+  for (const Incarnation worker : workers) {
+    std::vector<SliceSpec> own;
+    for (size_t i = 0; i < slices.size(); ++i)
+      if (plan.WorkerOf(i) == worker) own.push_back(slices[i]);
+    PrefillRequest part = PrefillPart(request, std::move(own));
+    part.pages_at_once = plan.TakesPagesAtOnce(worker);
+    Send(worker, std::move(part));
   }
-}
-
-// Makes the slices of the plan: each with the inflow before it and, all but the last one, with the
-// receiver of its KV. main: the ticket of the handoff to the decode worker.
-std::vector<RelayRound> RouterDispatch::MintSlices(const Request& request, const Ticket& main) {
-  const Plan& plan = request.attempt()->plan();
-  const AttemptSpec& spec = request.attempt()->spec();
-  const std::vector<int32_t> ends = plan.SliceEnds(spec), hops = plan.HopTokens(spec);
-  const int32_t page_tokens = cluster_.members.Find(plan.prefill)->page_tokens;
-  std::vector<RelayRound> slices(ends.size());
-  for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
-    RelayRound& round = slices[slice];
-    const Incarnation next = plan.WorkerOf(slice + 1);
-    round.tokens = ends[slice];
-    if (plan.push == RelayPush::kAll)
-      round.push = PushOf(request, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
-    if (plan.StaysThere(slice)) continue;
-    round.ticket = MintTicket(request, next, {.kv_pages = hops[slice] / page_tokens});
-    round.sink = cluster_.members.Find(next)->transfer;
-    slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
-  }
-  return slices;
-}
-
-// A slice, tokens [begin, end), for the promise of the main handoff.
-Push RouterDispatch::PushOf(const Request& request, const Ticket& main, int32_t begin,
-                            int32_t end) {
-  const WorkerAnnounce& decode = *cluster_.members.Find(request.attempt()->plan().decode);
-  return {.ticket = MintTicket(request, decode.incarnation,
-                               {.promise = main.promise,
-                                .kv_pages = main.kv_pages,
-                                .promise_pages = main.promise_pages,
-                                .first_page = begin / decode.page_tokens,
-                                .n_pages = (end - begin) / decode.page_tokens}),
-          .sink = decode.transfer};
 }
 
 void RouterDispatch::TakeBack(const Request& request, const std::optional<Plan>& next) {

@@ -40,10 +40,10 @@ class RouterDispatch {
  private:
   void DispatchTo(Request& request, const Plan& plan, absl::Time now);
   void SendAttempt(const Request& request);
-  // Completes `ticket`, which holds what differs between handoffs of an attempt.
-  Ticket MintTicket(const Request& request, Incarnation sink, Ticket ticket);
-  std::vector<RelayRound> MintSlices(const Request& request, const Ticket& main);
-  Push PushOf(const Request& request, const Ticket& main, int32_t begin, int32_t end);
+  Ticket MintPromise(const Request& request, Incarnation sink, int32_t kv_pages,
+                     int32_t promise_pages);
+  KvOutput MintOutput(const Ticket& promise, int32_t begin, int32_t first_page, int32_t end_page);
+  std::vector<SliceSpec> MintSlices(const Request& request);
   // next: the plan that follows at once; its ranks keep what they have computed.
   void TakeBack(const Request& request, const std::optional<Plan>& next);
   std::optional<Plan> Mend(const Request& request, absl::Time now) const;

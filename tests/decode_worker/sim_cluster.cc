@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
 
 namespace baton {
@@ -76,14 +77,12 @@ void SimCluster::Dispatch(RequestId id) {
   const int n_generated = static_cast<int>(progress.tokens.size());
   PrefillRequest to_prefill{.request_id = id,
                             .epoch = ticket.epoch,
-                            .ticket = ticket,
-                            .sink = {},
                             .tokens = tokens,
                             .n_generated = n_generated,
                             .sampling = progress.request.sampling,
                             .stop_tokens = progress.request.stop_tokens,
                             .want_digests = true};
-  if (progress.max_tokens > 1) to_prefill.sink.incarnation = ticket.sink;
+  SetWhole(&to_prefill, ticket, {.incarnation = progress.max_tokens > 1 ? ticket.sink : 0});
   workers_[progress.prefill]->messages.push_back(to_prefill);
   if (progress.max_tokens > 1)
     workers_[progress.decode]->messages.push_back(DecodeRequest{

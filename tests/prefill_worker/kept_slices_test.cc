@@ -289,6 +289,7 @@ void BreakHandoff(const RelayFixture& relay) {
   while (head.blocks.size() < 3) head.Step(5);
   head.EndHandoff(relay.HandoffOf(0), absl::UnavailableError("tail lost"));
   REQUIRE(head.ends.at(7).fault == PartFault::kHandoff);
+  REQUIRE(head.ends.at(7).ticket_id == SchedulerFixture::Id(relay.HandoffOf(0)));
   REQUIRE(head.pool->held() == 3);
   REQUIRE(head.scheduler->queued_tokens() == 0);
 }

@@ -53,6 +53,7 @@ TEST_CASE("the first token of any attempt is the sequential one, with its logpro
     PrefillRequest request = first;
     request.epoch = static_cast<Epoch>(done + 1);
     request.tokens.insert(request.tokens.end(), all.tokens.begin(), all.tokens.begin() + done);
+    SetWhole(&request, {}, {});
     request.n_generated = done;
     request.sampling = sampling;
     request.stop_tokens = stops;
@@ -340,7 +341,7 @@ TEST_CASE("what can never run is refused by name, and repeats are ignored") {
   bad_token.tokens[2] = HashBackend::kVocab;
   REQUIRE(why(bad_token) == "token id 61, vocabulary of 61");
   PrefillRequest bad_ticket = SchedulerFixture::Request(5, 8, kPeer);
-  bad_ticket.ticket.kv_pages = bad_ticket.ticket.n_pages = 3;
+  bad_ticket.slices[0].outputs[0].ticket.kv_pages = 3;
   REQUIRE(why(bad_ticket) == "ticket of 3 KV pages, 4 promised; the prompt has 2");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");

@@ -11,9 +11,10 @@ namespace {
 // Returns a request with the same tokens for every id; only their number differs.
 PrefillRequest Same(RequestId id, int n_tokens, Incarnation sink = 0, Epoch epoch = 1) {
   PrefillRequest request = SchedulerFixture::Request(1, n_tokens, sink);
-  request.request_id = request.ticket.request_id = id;
-  request.epoch = request.ticket.epoch = epoch;
-  request.ticket.id.low = 100 * id + epoch;
+  request.request_id = id;
+  request.epoch = epoch;
+  for (KvOutput& output : request.slices[0].outputs)
+    output.ticket.id.low = output.ticket.promise.low = 100 * id + epoch;
   request.want_digests = true;
   return request;
 }

@@ -125,7 +125,7 @@ TEST_CASE("an attempt that follows tells everything again, and a cancelled one n
   CHECK(ToldOf(b, 1).size() == n_told);
   b.scores.clear();
   PrefillRequest next = Scored(1, 40, 1);
-  next.epoch = next.ticket.epoch = 2;
+  next.epoch = 2;
   b.Admit(next);
   RunAll(&b, 100);
   CHECK(ToldOf(b, 1) == Expected(next));
@@ -135,7 +135,7 @@ TEST_CASE("an attempt that follows tells everything again, and a cancelled one n
 TEST_CASE("a rank of a relay is not asked for log-probabilities") {
   SchedulerFixture b;
   PrefillRequest head = Scored(1, 40, 1, kPeer);
-  head.is_head = true;
+  SetHead(&head, SchedulerFixture::Id(2));
   b.Admit(head);
   b.Collect();
   REQUIRE(b.ends.count(1) == 1);

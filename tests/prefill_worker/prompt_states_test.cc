@@ -38,19 +38,19 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   for (const int state : {kWaiting, kStarted, kAbandoned})
     for (const Incarnation sink : {Incarnation{0}, kPeer}) {
       PrefillRequest tail = SchedulerFixture::Request(++id, 12, sink);
-      tail.inflow = {.ticket_id = SchedulerFixture::Id(1000 + id), .tokens = 8};
+      const TicketId inflow = SchedulerFixture::Id(1000 + id);
+      tail.slices[0].begin = 8;
+      tail.slices[0].inflow = inflow;
       b.Admit(tail);
       b.Step(0);
       if (sink != 0) b.Promise(id);
       b.Step(100);
-      if (state == kStarted)
-        b.scheduler->Arrived({.ticket_id = tail.inflow.ticket_id, .n_planes = 1}, b.now);
+      if (state == kStarted) b.scheduler->Arrived({.ticket_id = inflow, .n_planes = 1}, b.now);
       b.builder.Clear();
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
       if (state == kAbandoned) b.scheduler->Cancel(id, 1);
-      b.scheduler->Failed(
-          {.ticket_id = tail.inflow.ticket_id, .status = absl::UnavailableError("head lost")},
-          b.now);
+      b.scheduler->Failed({.ticket_id = inflow, .status = absl::UnavailableError("head lost")},
+                          b.now);
       b.Collect();
       if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
       REQUIRE(b.ends.contains(id));
@@ -61,36 +61,34 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   for (Epoch epoch = 1; epoch <= 5; ++epoch) {
     PrefillRequest head = SchedulerFixture::Request(head_id, 12, kPeer);
     head.epoch = epoch;
-    head.is_head = true;
-    head.ticket.promise_pages = 0;
-    head.ticket.id = SchedulerFixture::Id(head_id + 10'000 * epoch);
+    const RequestId handoff = head_id + 10'000 * epoch;
+    SetHead(&head, SchedulerFixture::Id(handoff));
     b.Admit(head);
     b.Step(0);
-    if (epoch != 2) b.Promise(head.ticket.id.low);
+    if (epoch != 2) b.Promise(handoff);
     if (epoch == 1) b.Step(4);
     while (epoch >= 4 && b.Step(100) > 0) {
     }
-    b.EndHandoff(head.ticket.id.low,
-                 epoch == 5 ? absl::OkStatus() : absl::UnavailableError("next rank lost"));
+    b.EndHandoff(handoff, epoch == 5 ? absl::OkStatus() : absl::UnavailableError("next rank lost"));
     REQUIRE(b.pool->held() > 0);
   }
   // A head with a slice in each of two rounds.
   PrefillRequest head = SchedulerFixture::Request(++id, 12, kPeer);
-  head.is_head = true;
-  head.ticket.promise_pages = 0;
-  head.ticket.kv_pages = head.ticket.n_pages = 2;
-  head.ticket.id = SchedulerFixture::Id(20'000);
-  head.inflow = {.ticket_id = SchedulerFixture::Id(21'000), .tokens = 8};
-  head.earlier.push_back({.tokens = 4, .inflow = {}, .ticket = head.ticket, .sink = head.sink});
-  head.earlier[0].ticket.id = SchedulerFixture::Id(22'000);
-  head.earlier[0].ticket.kv_pages = head.earlier[0].ticket.n_pages = 1;
+  SetHead(&head, SchedulerFixture::Id(20'000));
+  SliceSpec first = head.slices[0], second = first;
+  first.end = 4;
+  first.outputs[0].ticket.id = SchedulerFixture::Id(22'000);
+  first.outputs[0].ticket.kv_pages = first.outputs[0].ticket.n_pages = 1;
+  second.begin = 8;
+  second.inflow = SchedulerFixture::Id(21'000);
+  head.slices = {first, second};
   b.Admit(head);
   b.Step(0);
   b.Promise(22'000);
   while (b.Step(100) > 0) {
   }
-  b.scheduler->Failed(
-      {.ticket_id = head.inflow.ticket_id, .status = absl::UnavailableError("tail lost")}, b.now);
+  b.scheduler->Failed({.ticket_id = second.inflow, .status = absl::UnavailableError("tail lost")},
+                      b.now);
   b.EndHandoff(22'000);
   REQUIRE(b.ends.contains(id));
   // Two tails, one of which runs.
@@ -98,7 +96,8 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   for (int i = 0; i < 2; ++i) {
     PrefillRequest tail = SchedulerFixture::Request(++id, 12);
     inflows.push_back(SchedulerFixture::Id(1000 + id));
-    tail.inflow = {.ticket_id = inflows.back(), .tokens = 8};
+    tail.slices[0].begin = 8;
+    tail.slices[0].inflow = inflows.back();
     b.Admit(tail);
     for (const bool arrived : {false, true}) {
       if (arrived) b.scheduler->Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);

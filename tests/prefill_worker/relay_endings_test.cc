@@ -83,7 +83,8 @@ TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") 
   head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
   const PartEnded& end = head.ends.at(7);
   REQUIRE(end.reason == (cancelled ? EndReason::kCancelled : EndReason::kFailed));
-  REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kPush));
+  REQUIRE(end.fault == (cancelled ? PartFault::kOwn : PartFault::kHandoff));
+  REQUIRE(end.ticket_id == (cancelled ? TicketId{} : SchedulerFixture::Id(PushId(7, 0))));
   if (!cancelled) head.ForgetKept();
   REQUIRE(head.pool->held() == 0);
 }
@@ -171,7 +172,8 @@ TEST_CASE("an inflow that fails ends the rank's part, with the handoff at fault"
   }
   const PartEnded& end = tail.ends.at(7);
   REQUIRE(end.reason == EndReason::kFailed);
-  REQUIRE(end.fault == PartFault::kInflow);
+  REQUIRE(end.fault == PartFault::kHandoff);
+  REQUIRE(end.ticket_id == SchedulerFixture::Id(HopId(7, 0)));
   tail.ForgetKept();
   REQUIRE(tail.pool->held() == 0);
 }

@@ -72,42 +72,47 @@ struct RelayFixture {
   bool Stays(int slice) const { return !is_last(slice) && IsSameRank(slice, slice + 1); }
   // Returns the request of a rank; for a bench that is two ranks, the last rank's.
   PrefillRequest RequestOf(int rank) const {
-    const bool is_head = rank + 1 < n_ranks();
     const int last = n_slices() - n_ranks() + rank;
-    PrefillRequest request = SchedulerFixture::Request(id, ends.back(), is_head ? kNextRank : sink);
-    if (is_head) {
-      const RelayRound round = RoundOf(last);
-      request.tokens.resize(static_cast<size_t>(round.tokens));
-      request.ticket = round.ticket;
-      request.push = round.push;
-      request.is_head = true;
-    } else {
-      if (pushes) request.ticket.first_page = FirstPage(last);
-      request.ticket.n_pages -= request.ticket.first_page;
-      request.ticket.id = SchedulerFixture::Id(HandoffOf(last));
-    }
-    request.epoch = request.ticket.epoch = epoch;
-    request.inflow = InflowOf(last);
-    for (int slice = 0; slice < last; ++slice)
-      if (IsSameRank(slice, rank)) request.earlier.push_back(RoundOf(slice));
+    PrefillRequest request = SchedulerFixture::Request(id, ends.back(), sink);
+    request.wants_first_token = is_last(last);
+    request.tokens.resize(static_cast<size_t>(ends[last]));
+    request.epoch = epoch;
+    request.slices.clear();
+    for (int slice = 0; slice <= last; ++slice)
+      if (slice == last || IsSameRank(slice, rank)) request.slices.push_back(SpecOf(slice));
     return request;
   }
-  Inflow InflowOf(int slice) const {
-    if (slice == 0 || Stays(slice - 1)) return {};
-    return {.ticket_id = SchedulerFixture::Id(HandoffOf(slice - 1)), .tokens = ends[slice - 1]};
+  SliceSpec SpecOf(int slice) const {
+    SliceSpec spec{.begin = slice == 0 ? 0 : ends[slice - 1], .end = ends[slice]};
+    if (slice > 0 && !Stays(slice - 1)) spec.inflow = SchedulerFixture::Id(HandoffOf(slice - 1));
+    if (!is_last(slice) && !Stays(slice)) spec.outputs.push_back(HopOutput(slice));
+    if (sink != 0 && (is_last(slice) || pushes)) spec.outputs.push_back(DecodeOutput(slice));
+    return spec;
   }
-  RelayRound RoundOf(int slice) const {
-    RelayRound round{.tokens = ends[slice],
-                     .inflow = InflowOf(slice),
-                     .ticket = SchedulerFixture::Request(id, 1, kNextRank).ticket,
-                     .sink = {.incarnation = kNextRank, .address = "peer:1"}};
-    round.ticket.id = SchedulerFixture::Id(HandoffOf(slice));
-    round.ticket.epoch = epoch;
-    round.ticket.kv_pages = round.ticket.n_pages = HopPages(slice);
-    round.ticket.promise_pages = 0;
-    if (Stays(slice)) round.ticket = {}, round.sink = {};
-    if (pushes) round.push = PushOf(slice);
-    return round;
+  KvOutput HopOutput(int slice) const {
+    const int n_pages = HopPages(slice);
+    KvOutput output{.peer = {.incarnation = kNextRank, .address = "peer:1"},
+                    .first_page = ends[slice] / kPageTokens - n_pages};
+    output.ticket = {.id = SchedulerFixture::Id(HandoffOf(slice)),
+                     .epoch = epoch,
+                     .request_id = id,
+                     .sink = kNextRank,
+                     .promise = SchedulerFixture::Id(HandoffOf(slice)),
+                     .kv_pages = n_pages,
+                     .n_pages = n_pages};
+    return output;
+  }
+  // The last slice brings what is not pushed.
+  KvOutput DecodeOutput(int slice) const {
+    KvOutput output = MainOf(SchedulerFixture::Request(id, ends.back(), sink));
+    Ticket& ticket = output.ticket;
+    ticket.id = SchedulerFixture::Id(is_last(slice) ? HandoffOf(slice) : PushIdOf(slice));
+    ticket.promise = SchedulerFixture::Id(HandoffOf(n_slices() - 1));
+    ticket.epoch = epoch;
+    ticket.first_page = output.first_page = pushes ? FirstPage(slice) : 0;
+    ticket.n_pages =
+        (is_last(slice) ? ticket.kv_pages : ends[slice] / kPageTokens) - ticket.first_page;
+    return output;
   }
   int FirstPage(int slice) const { return slice == 0 ? 0 : ends[slice - 1] / kPageTokens; }
   // Returns the pages that the rank of the next slice has neither computed nor received.
@@ -115,17 +120,6 @@ struct RelayFixture {
     int own = hop;
     while (own >= 0 && !IsSameRank(own, hop + 1)) --own;
     return (ends[hop] - (own < 0 ? 0 : ends[own])) / kPageTokens;
-  }
-  Push PushOf(int slice) const {
-    Push push{.ticket = {}, .sink = {.incarnation = sink, .address = "peer:1"}};
-    push.ticket.id = SchedulerFixture::Id(PushIdOf(slice));
-    push.ticket.epoch = 1;
-    push.ticket.promise = SchedulerFixture::Id(HandoffOf(n_slices() - 1));
-    push.ticket.kv_pages = push.ticket.promise_pages =
-        (ends.back() + kPageTokens - 1) / kPageTokens;
-    push.ticket.first_page = FirstPage(slice);
-    push.ticket.n_pages = ends[slice] / kPageTokens - FirstPage(slice);
-    return push;
   }
   void Admit(int rank) { ranks[rank]->Admit(RequestOf(rank)); }
   void AdmitAll() {

@@ -305,9 +305,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   const size_t n_blocks = head.blocks.size();
   PrefillRequest longer = SchedulerFixture::Request(7, 20, kNextRank);
   longer.epoch = 2;
-  longer.is_head = true;
-  longer.ticket.id = SchedulerFixture::Id(55);
-  longer.ticket.promise_pages = 0;
+  SetHead(&longer, SchedulerFixture::Id(55));
   head.Admit(longer);
   head.EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
   head.Step(1000);
@@ -349,36 +347,43 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
   };
   const auto head = [&b](RequestId id, int slice, Incarnation next) {
     PrefillRequest request = RelayFixture(id, {slice, 24}, {b.get(), b.get()}, kPeer).RequestOf(0);
-    request.sink.incarnation = next;
+    request.slices[0].outputs[0].peer.incarnation = next;
     return request;
   };
-  REQUIRE(refusal(tail(1, 23, 10)) == "an inflow of 10 tokens before a prompt of 23, pages of 4");
-  REQUIRE(refusal(tail(2, 24, 24)).find("an inflow of 24") == 0);
-  REQUIRE(refusal(tail(3, 24, -4)).find("an inflow of -4") == 0);
-  REQUIRE(refusal(head(4, 10, kNextRank)).find("a head's slice of 10 tokens") == 0);
-  REQUIRE(refusal(head(5, 12, kSelf)).find("a head's slice") == 0);
-  REQUIRE(refusal(head(6, 12, 0)).find("a head's slice") == 0);
+  REQUIRE(refusal(tail(1, 23, 10)) == "a slice that is tokens [10, 23) after token 0, pages of 4");
+  REQUIRE(refusal(tail(2, 24, 24)).find("a slice that is tokens [24, 24)") == 0);
+  REQUIRE(refusal(tail(3, 24, -4)).find("a slice that is tokens [-4, 24)") == 0);
+  REQUIRE(refusal(head(4, 10, kNextRank)).find("a slice that is tokens [0, 10)") == 0);
+  REQUIRE(refusal(head(5, 12, kSelf)).find("a slice up to token 12 for worker") == 0);
+  REQUIRE(refusal(head(6, 12, 0)).find("a slice up to token 12 for worker") == 0);
   REQUIRE(refusal(tail(7, 33, 12)) ==
           "a slice of 21 tokens; this worker computes at most 20 (prefill.max_slice_tokens)");
   REQUIRE(refusal(head(8, 24, kNextRank)).find("a slice of 24 tokens") == 0);
   const RelayFixture pushing(9, {12, 24}, {b.get(), b.get()}, kPeer, true);
-  const auto pushed = [&pushing](RequestId id, auto spoil) {
-    PrefillRequest request = pushing.RequestOf(0);
+  const auto spoiled = [&pushing](RequestId id, int rank, auto spoil) {
+    PrefillRequest request = pushing.RequestOf(rank);
     request.request_id = id;
-    spoil(&request.push.ticket);
+    spoil(&request.slices[0].outputs.back());
     return request;
   };
-  REQUIRE(refusal(pushed(9, [](Ticket* t) { t->n_pages = 2; })) ==
-          "a push of 2 pages from 0 on, of a slice from 0 to 3");
-  REQUIRE(refusal(pushed(10, [](Ticket* t) { t->promise_pages = 0; })).find("a push") == 0);
-  REQUIRE(refusal(pushed(11, [](Ticket* t) { t->first_page = 1; })).find("a push") == 0);
-  PrefillRequest too_few = pushing.RequestOf(1);
-  too_few.request_id = 12;
-  ++too_few.ticket.first_page;
-  REQUIRE(refusal(too_few).find("others bring the pages before 4") == 0);  // and not the last page
-  --too_few.ticket.n_pages;
-  ++too_few.request_id;
-  REQUIRE(refusal(too_few) == "others bring the pages before 4, those of its inflow are 3");
+  const std::string of_head = " on, of a slice that is tokens [0, 12)";
+  REQUIRE(refusal(spoiled(9, 0, [](KvOutput* o) { o->ticket.n_pages = 2; })) ==
+          "a handoff of 2 pages from 0" + of_head);
+  REQUIRE(refusal(spoiled(10, 0, [](KvOutput* o) { o->first_page = 1; })) ==
+          "a handoff of 3 pages from 1" + of_head);
+  REQUIRE(refusal(spoiled(11, 0, [](KvOutput* o) { o->first_page = -1; })) ==
+          "a handoff of 3 pages from -1" + of_head);
+  REQUIRE(refusal(spoiled(12, 1, [](KvOutput* o) { ++o->first_page; })) ==
+          "a handoff of 3 pages from 4 on, of a slice that is tokens [12, 24)");
+  REQUIRE(refusal(spoiled(13, 1, [](KvOutput* o) {
+            ++o->ticket.first_page;
+          })).find("ticket of 6 KV pages") == 0);
+  REQUIRE(refusal(spoiled(14, 1, [](KvOutput* o) { o->ticket.promise_pages = 0; })) ==
+          "ticket of 6 KV pages, 0 promised; the prompt has 6");
+  PrefillRequest aimless = pushing.RequestOf(0);
+  aimless.request_id = 15;
+  aimless.slices[0].outputs.clear();
+  REQUIRE(refusal(aimless) == "a rank without a first token hands nothing over");
 }
 
 }  // namespace

@@ -256,7 +256,7 @@ TEST_CASE("what becomes of a hop that breaks") {
   ring.AnswerCancels();
   if (is_computed) ring.tail().EndHandoff(7);
   REQUIRE(ring.tail().ends.at(7).reason == (is_computed ? EndReason::kLength : EndReason::kFailed));
-  if (!is_computed) REQUIRE(ring.tail().ends.at(7).fault == PartFault::kRing);
+  if (!is_computed) REQUIRE(ring.tail().ends.at(7).ticket_id == SchedulerFixture::Id(ring_hop));
   // For the head, the hop of its first slice counts like the hop of its last one.
   ring.head().EndHandoff(HopId(7, 0), absl::UnavailableError("next rank lost"));
   ring.AnswerCancels();
@@ -315,29 +315,29 @@ TEST_CASE("rounds that make no sense are refused with the reason") {
     return worker->ends.at(id).message;
   };
   using Request = PrefillRequest*;
-  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 24; }) ==
+  REQUIRE(refusal(0, [](Request r) { r->slices[0].end = 24; }) ==
           "a slice of 24 tokens; this worker computes at most 16 (prefill.max_slice_tokens)");
-  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 10; }).find("a head's slice of 10") ==
-          0);
-  REQUIRE(refusal(0, [](Request r) { r->earlier[0].tokens = 12; }).find("ticket of 2 KV pages") ==
-          0);
-  REQUIRE(refusal(0, [](Request r) { r->inflow.tokens = 4; }).find("an inflow of -4 tokens") == 0);
-  REQUIRE(refusal(0, [](Request r) { r->inflow.tokens = 8; }).find("an inflow of 0 tokens") == 0);
+  REQUIRE(refusal(0, [](Request r) { r->slices[0].end = 10; }) ==
+          "a slice that is tokens [0, 10) after token 0, pages of 4");
+  REQUIRE(refusal(0, [](Request r) { r->slices[0].end = 12; }) ==
+          "a handoff of 2 pages from 0 on, of a slice that is tokens [0, 12)");
+  REQUIRE(refusal(0, [](Request r) { r->slices[1].begin = 4; }).find("tokens [4, 24)") !=
+          std::string::npos);
+  REQUIRE(refusal(0, [](Request r) { r->slices[1].inflow = {}; }).find("tokens [16, 24)") !=
+          std::string::npos);
+  REQUIRE(refusal(0, [](Request r) { r->slices[1].begin = 8; }).find("tokens [8, 24)") !=
+          std::string::npos);
   REQUIRE(refusal(0, [](Request r) {
-            r->earlier.push_back(r->earlier[0]);
-          }).find("an inflow of 0 tokens before a prompt of 8") == 0);
+            r->slices.insert(r->slices.begin(), r->slices[0]);
+          }).find("tokens [0, 8) after token 8") != std::string::npos);
   REQUIRE(refusal(1, [](Request r) {
-            r->earlier[0].sink.incarnation = kSelf;
-          }).find("a head's slice") == 0);
+            r->slices[0].outputs[0].peer.incarnation = kSelf;
+          }).find("a slice up to token 16 for worker") == 0);
   REQUIRE(refusal(1, [](Request r) {
-            r->earlier[0].ticket.promise_pages = 4;
-          }).find("ticket of 2 KV pages, 4 promised") == 0);
-  REQUIRE(refusal(1, [](Request r) {
-            r->earlier[0].ticket.kv_pages = 1;
-          }).find("ticket of 1 KV pages") == 0);
-  REQUIRE(refusal(1, [](Request r) {
-            r->earlier[0].push.ticket.n_pages = 1;
-          }).find("a push of 1") == 0);
+            r->slices[0].outputs[1].ticket.n_pages = 1;
+          }).find("a handoff of 1 pages") == 0);
+  REQUIRE(refusal(1, [](Request r) { r->slices.pop_back(); }) == "1 slices up to token 16 of 33");
+  REQUIRE(refusal(1, [](Request r) { r->slices.clear(); }) == "0 slices up to token 0 of 33");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "kvtransfer/whole_planes.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "tests/support/hash_backend.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
 
 namespace baton {
@@ -64,14 +65,15 @@ struct SchedulerFixture {
     for (int i = 0; i < n_tokens; ++i)
       request.tokens.push_back(static_cast<int32_t>((id * 31 + i * 7) % HashBackend::kVocab));
     request.sampling.temperature = 0;
-    request.sink = {.incarnation = sink, .address = "peer:1"};
-    request.ticket.id = {.high = 0, .low = id};
-    request.ticket.epoch = 1;
-    request.ticket.request_id = id;
-    request.ticket.sink = sink;
-    request.ticket.kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens;
-    request.ticket.promise_pages = request.ticket.kv_pages + 2;
-    request.ticket.n_pages = request.ticket.kv_pages;
+    Ticket ticket{.id = {.high = 0, .low = id},
+                  .epoch = 1,
+                  .request_id = id,
+                  .sink = sink,
+                  .promise = {.high = 0, .low = id},
+                  .kv_pages = (n_tokens + kPageTokens - 1) / kPageTokens};
+    ticket.promise_pages = ticket.kv_pages + 2;
+    ticket.n_pages = ticket.kv_pages;
+    SetWhole(&request, ticket, {.incarnation = sink, .address = "peer:1"});
     return request;
   }
   void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }

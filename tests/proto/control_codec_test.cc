@@ -16,37 +16,33 @@ using Catch::Contains;
 std::vector<RouterMessage> EveryMessage() {
   PrefillRequest prefill{
       .request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
-  prefill.ticket = {.id = {.high = 5, .low = ~0ull},
-                    .epoch = 3,
-                    .request_id = prefill.request_id,
-                    .sink = 9,
-                    .promise = {.high = 3, .low = ~1ull},
-                    .kv_pages = 2,
-                    .promise_pages = 7,
-                    .first_page = 1,
-                    .n_pages = 1};
-  SignTicket(ClusterKey{1}, prefill.ticket);
-  prefill.sink = {.incarnation = 9, .address = "127.0.0.1:7"};
+  Ticket ticket{.id = {.high = 5, .low = ~0ull},
+                .epoch = 3,
+                .request_id = prefill.request_id,
+                .sink = 9,
+                .promise = {.high = 3, .low = ~1ull},
+                .kv_pages = 2,
+                .promise_pages = 7,
+                .first_page = 1,
+                .n_pages = 1};
+  SignTicket(ClusterKey{1}, ticket);
+  const KvOutput to_decode{
+      .ticket = ticket, .peer = {.incarnation = 9, .address = "127.0.0.1:7"}, .first_page = 1};
   prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
   prefill.sampling = {.temperature = 0.7f, .top_k = -1, .top_p = 0.9f, .seed = ~0ull};
   prefill.max_total_tokens = 77;
-  prefill.inflow = {.ticket_id = {.high = ~0ull, .low = 6}, .tokens = 2};
+  prefill.slices = {
+      {.begin = 2, .end = 3, .inflow = {.high = ~0ull, .low = 6}, .outputs = {to_decode}}};
   PrefillRequest head = prefill;
-  head.ticket.promise_pages = 0;
-  head.ticket.first_page = 0;
-  head.ticket.n_pages = 2;
-  head.inflow = {.ticket_id = {.high = 5, .low = ~0ull}, .tokens = 1};  // of the head before it
-  head.is_head = true;
-  head.push = {.ticket = prefill.ticket, .sink = {.incarnation = 8, .address = "decode:3"}};
-  head.push.ticket.promise = {.high = 1, .low = ~0ull};
+  KvOutput to_rank{.ticket = ticket, .peer = {.incarnation = 8, .address = "prefill:3"}};
+  to_rank.ticket.promise_pages = to_rank.ticket.first_page = 0;
+  to_rank.ticket.n_pages = 2;
+  head.wants_first_token = false;
   head.pages_at_once = true;
-  head.earlier = {{.tokens = 1, .inflow = {}, .ticket = head.ticket, .sink = head.sink, .push = {}},
-                  {.tokens = 2,
-                   .inflow = head.inflow,
-                   .ticket = head.ticket,
-                   .sink = prefill.sink,
-                   .push = head.push},
-                  {.tokens = 2, .inflow = {}, .ticket = {}, .sink = {}, .push = head.push}};
+  head.slices = {
+      {.begin = 0, .end = 1, .outputs = {to_rank}},
+      {.begin = 1, .end = 2},
+      {.begin = 2, .end = 3, .inflow = {.high = 5, .low = ~0ull}, .outputs = {to_rank, to_decode}}};
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
@@ -95,6 +91,7 @@ WorkerReport EveryEvent() {
                         .was_prefill = true,
                         .reason = EndReason::kFailed,
                         .fault = PartFault::kHandoff,
+                        .ticket_id = {.high = 7, .low = ~0ull},
                         .message = "bytes that are no UTF-8: \xFF\xC0",
                         .queue_us = 1,
                         .compute_us = 2,
@@ -112,18 +109,14 @@ WorkerReport EveryEvent() {
 void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.request_id == b.request_id);
   CHECK(a.epoch == b.epoch);
-  CHECK(a.ticket == b.ticket);
-  CHECK(a.sink == b.sink);
   CHECK(a.tokens == b.tokens);
   CHECK(a.sampling == b.sampling);
   CHECK(a.want_digests == b.want_digests);
   CHECK(a.cache_salt == b.cache_salt);
   CHECK(a.max_total_tokens == b.max_total_tokens);
-  CHECK(a.inflow == b.inflow);
-  CHECK(a.is_head == b.is_head);
-  CHECK(a.push == b.push);
+  CHECK(a.slices == b.slices);
+  CHECK(a.wants_first_token == b.wants_first_token);
   CHECK(a.pages_at_once == b.pages_at_once);
-  CHECK(a.earlier == b.earlier);
 }
 
 void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
@@ -170,12 +163,12 @@ std::string Refusal(void (*change)(wire::WorkerReport*)) {
   return std::string(decoded.status().message());
 }
 
-wire::Ticket* HeadTicket(wire::RouterMessages* messages) {
-  return messages->mutable_messages(4)->mutable_prefill()->mutable_ticket();
+// Returns a head's last slice, and the handoff of it to the next rank.
+wire::SliceSpec* HeadSlice(wire::RouterMessages* messages) {
+  return messages->mutable_messages(4)->mutable_prefill()->mutable_slices(2);
 }
-// Returns a head's second round.
-wire::RelayRound* Earlier(wire::RouterMessages* messages) {
-  return messages->mutable_messages(4)->mutable_prefill()->mutable_earlier(1);
+wire::Ticket* HeadTicket(wire::RouterMessages* messages) {
+  return HeadSlice(messages)->mutable_outputs(0)->mutable_ticket();
 }
 
 }  // namespace
@@ -187,7 +180,8 @@ TEST_CASE("router messages survive the wire field by field") {
   CHECK(out->unreadable.empty());
   REQUIRE(out->messages.size() == in.size());
   CheckPrefill(std::get<PrefillRequest>(out->messages.at(0)), std::get<PrefillRequest>(in[0]));
-  CHECK(VerifyTicket(ClusterKey{1}, std::get<PrefillRequest>(out->messages.at(0)).ticket));
+  const auto& prefill = std::get<PrefillRequest>(out->messages.at(0));
+  CHECK(VerifyTicket(ClusterKey{1}, prefill.slices[0].outputs[0].ticket));
   CheckDecode(std::get<DecodeRequest>(out->messages.at(1)), std::get<DecodeRequest>(in[1]));
   CHECK(std::get<CancelRequest>(out->messages.at(2)).request_id == 4);
   CHECK(std::get<CancelRequest>(out->messages.at(2)).epoch == 5);
@@ -238,6 +232,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(ended.was_prefill);
   CHECK(ended.reason == EndReason::kFailed);
   CHECK(ended.fault == PartFault::kHandoff);
+  CHECK(ended.ticket_id == TicketId{.high = 7, .low = ~0ull});
   CHECK(ended.message == "bytes that are no UTF-8: \xFF\xC0");
   CHECK(ended.queue_us == 1);
   CHECK(ended.recomputed_tokens == 4);
@@ -268,9 +263,8 @@ TEST_CASE("every role, every end reason and every fault survives") {
     CHECK(std::get<PartEnded>(out->events[0]).reason == reason);
   }
   for (const PartFault fault :
-       {PartFault::kOwn, PartFault::kHandoff, PartFault::kInflow, PartFault::kPush,
-        PartFault::kRing, PartFault::kPeer, PartFault::kPages, PartFault::kDraining,
-        PartFault::kUnreadable, PartFault::kGrammar}) {
+       {PartFault::kOwn, PartFault::kHandoff, PartFault::kPeer, PartFault::kPages,
+        PartFault::kDraining, PartFault::kUnreadable, PartFault::kGrammar}) {
     const auto out = ParseReport(SerializeReport({.events = {PartEnded{.fault = fault}}}));
     REQUIRE(out.ok());
     CHECK(std::get<PartEnded>(out->events[0]).fault == fault);
@@ -285,18 +279,7 @@ TEST_CASE("a router message out of range is refused by the name of its field") {
                m->mutable_messages(0)->mutable_prefill()->mutable_tokens()->Set(1, -1);
              }),
              Contains("prefill.tokens"));
-  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(0)->mutable_prefill()->clear_ticket(); }),
-             Contains("prefill.ticket"));
-  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(0)->mutable_prefill()->clear_sink(); }),
-             Contains("prefill.sink"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_mac("short");
-             }),
-             Contains("ticket.mac"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(1);
-             }),
-             Contains("ticket.promise_pages"));
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_mac("short"); }), Contains("ticket.mac"));
   CHECK_THAT(Refusal([](M* m) {
                m->mutable_messages(0)->mutable_prefill()->mutable_sampling()->set_temperature(
                    std::numeric_limits<float>::quiet_NaN());
@@ -322,54 +305,35 @@ TEST_CASE("a router message out of range is refused by the name of its field") {
              Contains("messages"));
 }
 
-TEST_CASE("a relay's inflow and its head's ticket are refused out of range") {
+TEST_CASE("a slice and its handoffs are refused out of range") {
   using M = wire::RouterMessages;
-  const auto inflow_of = [](int32_t tokens) {
-    std::vector<RouterMessage> messages = EveryMessage();
-    std::get<PrefillRequest>(messages[0]).inflow.tokens = tokens;
-    const auto decoded = ParseMessages(SerializeMessages(messages));
-    REQUIRE(decoded.ok());
-    return decoded->unreadable.empty() ? absl::OkStatus()
-                                       : absl::InvalidArgumentError(decoded->unreadable[0].message);
-  };
-  CHECK(inflow_of(0).ok());
-  CHECK(inflow_of(2).ok());
-  CHECK_THAT(std::string(inflow_of(3).message()), Contains("prefill.inflow.tokens is 3"));
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(0)->mutable_prefill()->mutable_inflow()->set_tokens(-1);
-             }),
-             Contains("prefill.inflow.tokens"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->set_end(4); }), Contains("prefill.slices.end is 4"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->set_end(0); }), Contains("prefill.slices.end"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->set_begin(3); }), Contains("prefill.slices.begin"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->set_begin(-1); }), Contains("prefill.slices.begin"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->mutable_outputs(0)->clear_ticket(); }),
+             Contains("prefill.slices.outputs.ticket"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->mutable_outputs(1)->clear_peer(); }),
+             Contains("prefill.slices.outputs.peer"));
+  CHECK_THAT(Refusal([](M* m) { HeadSlice(m)->mutable_outputs(1)->set_first_page(-1); }),
+             Contains("prefill.slices.outputs.first_page"));
+  CHECK_THAT(Refusal([](M* m) { *HeadSlice(m)->add_outputs() = HeadSlice(m)->outputs(0); }),
+             Contains("prefill.slices.outputs has 3 entries"));
   CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_first_page(3); }),
              Contains("ticket.first_page"));
   CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_n_pages(3); }), Contains("ticket.n_pages"));
-  // Only a head's ticket may promise 0 pages, and it must.
-  CHECK_THAT(Refusal([](M* m) {
-               m->mutable_messages(0)->mutable_prefill()->mutable_ticket()->set_promise_pages(0);
-             }),
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_n_pages(0); }), Contains("ticket.n_pages"));
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_kv_pages(0); }), Contains("ticket"));
+  // No page is promised, or all that KV fills.
+  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_promise_pages(1); }),
              Contains("ticket.promise_pages"));
-  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(4)->mutable_prefill()->set_is_head(false); }),
-             Contains("ticket.promise_pages"));
-  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_promise_pages(2); }),
-             Contains("ticket.promise_pages of a head"));
   CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_promise_pages(-1); }),
-             Contains("ticket.promise_pages of a head"));
-  CHECK_THAT(Refusal([](M* m) { HeadTicket(m)->set_kv_pages(0); }),
-             Contains("ticket.kv_pages of a head"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(3); }), Contains("prefill.earlier.tokens"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->set_tokens(0); }), Contains("prefill.earlier.tokens"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->clear_ticket(); }), Contains("prefill.earlier.ticket"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->clear_sink(); }), Contains("prefill.earlier.sink"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_ticket()->set_promise_pages(1); }),
-             Contains("ticket.promise_pages of a head"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_inflow()->set_tokens(3); }),
-             Contains("prefill.inflow.tokens"));
-  CHECK_THAT(Refusal([](M* m) { Earlier(m)->mutable_push()->clear_sink(); }),
-             Contains("prefill.push.sink"));
+             Contains("ticket.promise_pages"));
   CHECK_THAT(Refusal([](M* m) {
-               for (int i = 0; i < 256; ++i)
-                 *m->mutable_messages(4)->mutable_prefill()->add_earlier() = *Earlier(m);
+               for (int i = 0; i < 255; ++i)
+                 *m->mutable_messages(4)->mutable_prefill()->add_slices() = *HeadSlice(m);
              }),
-             Contains("prefill.earlier has 259 entries"));
+             Contains("prefill.slices has 258 entries"));
 }
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {

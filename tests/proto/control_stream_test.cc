@@ -230,8 +230,8 @@ TEST_CASE("a worker that does not read is closed at the router's bound") {
   };
   auto client = std::make_unique<ControlClient>(std::move(options));
   router.AwaitWorker(5);
-  const RouterMessage prompt = PrefillRequest{
-      .sink = {}, .tokens = std::vector<int32_t>(100000, 65535), .sampling = SamplingParams{}};
+  const RouterMessage prompt =
+      PrefillRequest{.tokens = std::vector<int32_t>(100000, 65535), .sampling = SamplingParams{}};
   std::optional<WorkerLost> lost;
   for (int i = 0; i < 1000 && !lost; ++i) {
     router.server->Send(5, {prompt});

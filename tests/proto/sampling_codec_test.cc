@@ -39,7 +39,6 @@ SamplingParams EveryParameter() {
 
 PrefillRequest Prefill() {
   PrefillRequest prefill{.request_id = 1, .epoch = 2};
-  prefill.ticket = {.kv_pages = 1, .promise_pages = 2};
   prefill.tokens = {5, 6, 7};
   prefill.n_generated = 2;
   prefill.sampling = EveryParameter();

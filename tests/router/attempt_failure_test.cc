@@ -21,10 +21,23 @@ PartEnded Failed(PartFault fault, bool was_prefill = true) {
           .message = "it broke"};
 }
 
+TicketId Handoff(Incarnation from, Incarnation to) { return {.high = from, .low = to}; }
+
+// The faults of an attempt whose ranks form a ring, and push.
 struct Fault : AttemptFault {
-  Fault() : AttemptFault(kWait) {}
-  void Report(Incarnation from, PartFault fault, absl::Duration after = absl::ZeroDuration()) {
-    OnPartFailed(kChain, from, Failed(fault), kNow + after);
+  Fault() : AttemptFault(kWait) {
+    for (const auto& [from, to] : {std::pair(kFirst, kHead), {kHead, kTail}, {kTail, kFirst}}) {
+      AddHandoff(Handoff(from, to), from, to);
+      AddHandoff(Handoff(from, kDecode), from, kDecode);
+    }
+  }
+  void Report(Incarnation from, PartFault fault) { OnPartFailed(from, Failed(fault), kNow); }
+  // `worker` reports that a handoff broke.
+  void Break(Incarnation worker, Incarnation from, Incarnation to,
+             absl::Duration after = absl::ZeroDuration()) {
+    PartEnded ended = Failed(PartFault::kHandoff);
+    ended.ticket_id = Handoff(from, to);
+    OnPartFailed(worker, ended, kNow + after);
   }
 };
 
@@ -49,48 +62,50 @@ TEST_CASE("a part that failed by itself, and a worker that was lost, are their o
   CHECK(fault.failure().message == "decode worker w1 was lost");
   CHECK(fault.Culprit() == kDecode);
   CHECK_FALSE(fault.MayHearMore(kNow));
-  fault.OnPartFailed(kChain, kTail, {.was_prefill = true, .reason = EndReason::kCancelled}, kNow);
+  fault.OnPartFailed(kTail, {.was_prefill = true, .reason = EndReason::kCancelled}, kNow);
   CHECK(fault.failure().message == "prefill was given up by its worker");
   fault.Report(kTail, PartFault::kDraining);
   CHECK(fault.failure().cause == FailoverCause::kDraining);
 }
 
 TEST_CASE("one broken handoff points at its receiver, and more is awaited for a while") {
-  const auto culprit = [](Incarnation from, PartFault fault_of_part) {
+  const auto culprit = [](Incarnation from, Incarnation to) {
     Fault fault;
-    fault.Report(from, fault_of_part);
+    fault.Break(from, from, to);
     CHECK(fault.failure().cause == FailoverCause::kHandoffFailed);
     CHECK(fault.AwaitedUntil() == kNow + kWait);
     CHECK(fault.MayHearMore(kNow + kWait - absl::Milliseconds(1)));
     CHECK_FALSE(fault.MayHearMore(kNow + kWait));
     return fault.Culprit();
   };
-  CHECK(culprit(kFirst, PartFault::kHandoff) == kHead);
-  CHECK(culprit(kHead, PartFault::kHandoff) == kTail);
-  CHECK(culprit(kTail, PartFault::kHandoff) == kDecode);
-  CHECK(culprit(kHead, PartFault::kPush) == kDecode);
-  CHECK(culprit(kTail, PartFault::kRing) == kFirst);
-  CHECK(culprit(kHead, PartFault::kInflow) == kHead);    // from kFirst
-  CHECK(culprit(kFirst, PartFault::kInflow) == kFirst);  // in rounds, from kTail
-  CHECK(culprit(kTail, PartFault::kPeer) == 0);          // which handoff is not known
+  CHECK(culprit(kFirst, kHead) == kHead);
+  CHECK(culprit(kHead, kTail) == kTail);
+  CHECK(culprit(kTail, kFirst) == kFirst);
+  CHECK(culprit(kTail, kDecode) == kDecode);
+  CHECK(culprit(kHead, kDecode) == kDecode);
+  CHECK(culprit(kHead, kHead) == 0);  // no handoff of this attempt
+  Fault fault;
+  fault.Report(kTail, PartFault::kPeer);  // which handoff is not known
+  CHECK(fault.failure().cause == FailoverCause::kHandoffFailed);
+  CHECK(fault.Culprit() == 0);
 }
 
 TEST_CASE("two broken handoffs point at the worker that they share") {
   Fault fault;
-  fault.Report(kFirst, PartFault::kHandoff);
-  SECTION("which sends in the second") { fault.Report(kTail, PartFault::kInflow); }
-  SECTION("which sends a push") { fault.Report(kHead, PartFault::kPush); }
+  fault.Break(kFirst, kFirst, kHead);
+  SECTION("which sends in the second") { fault.Break(kTail, kHead, kTail); }
+  SECTION("which sends a push") { fault.Break(kHead, kHead, kDecode); }
   CHECK(fault.Culprit() == kHead);
   CHECK_FALSE(fault.MayHearMore(kNow));
 }
 
 TEST_CASE("both ends' reports of a handoff are one handoff") {
   Fault fault;
-  fault.Report(kHead, PartFault::kInflow);
-  fault.Report(kFirst, PartFault::kHandoff, absl::Milliseconds(100));
+  fault.Break(kHead, kFirst, kHead);
+  fault.Break(kFirst, kFirst, kHead, absl::Milliseconds(100));
   CHECK(fault.MayHearMore(kNow));
   CHECK(fault.AwaitedUntil() == kNow + kWait);  // counted from the first
-  fault.Report(kFirst, PartFault::kPush);
+  fault.Break(kFirst, kFirst, kDecode);
   CHECK(fault.Culprit() == kFirst);
 }
 

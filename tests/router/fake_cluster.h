@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -177,7 +178,9 @@ class FakeCluster {
     RouterMessage message = std::move(worker.inbox.front());
     worker.inbox.pop_front();
     if (auto* prefill = std::get_if<PrefillRequest>(&message)) {
-      REQUIRE(VerifyTicket(TestKey(), prefill->ticket));
+      for (const SliceSpec& slice : prefill->slices)
+        for (const KvOutput& output : slice.outputs)
+          REQUIRE(VerifyTicket(TestKey(), output.ticket));
       const Part part(prefill->request_id, prefill->epoch);
       worker.prefills[part].request = std::move(*prefill);
     } else if (auto* decode = std::get_if<DecodeRequest>(&message)) {
@@ -245,24 +248,24 @@ class FakeCluster {
                        .epoch = request.epoch,
                        .expected_wait_us = static_cast<int64_t>(Pick(1000000))});
       return;
-    } else if (request.inflow.tokens > 0 && !worker.inflows.contains(it->first)) {
+    } else if (InflowTokens(request) > 0 && !worker.inflows.contains(it->first)) {
       return;  // the rank before this one is not done
-    } else if (request.is_head) {
-      if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
+    } else if (!request.wants_first_token) {
+      if (InflowTokens(request) > 0) CheckInflow(request, worker.inflows.at(it->first));
       if (!HandToRank(request)) {
         ended.reason = EndReason::kFailed;
         ended.fault = PartFault::kHandoff;
         ended.message = "the next rank is gone";
       }
     } else if (!prefill.computed) {
-      if (request.inflow.tokens > 0) CheckInflow(request, worker.inflows.at(it->first));
+      if (InflowTokens(request) > 0) CheckInflow(request, worker.inflows.at(it->first));
       prefill.computed = true;
       worker.outbox.push_back(TokenOut{.request_id = request.request_id,
                                        .epoch = request.epoch,
                                        .position = static_cast<int32_t>(request.tokens.size()),
                                        .token = NextToken(request.tokens, request.sampling.seed)});
       return;
-    } else if (request.sink.incarnation != 0 && !HandOver(request)) {
+    } else if (MainOf(request).peer.incarnation != 0 && !HandOver(request)) {
       ended.reason = EndReason::kFailed;
       ended.fault = PartFault::kHandoff;
       ended.message = "the decode worker is gone";
@@ -273,15 +276,15 @@ class FakeCluster {
   }
 
   static void CheckInflow(const PrefillRequest& request, const Arrived& arrived) {
-    REQUIRE(arrived.ticket_id == request.inflow.ticket_id);
-    REQUIRE(arrived.history.size() == static_cast<size_t>(request.inflow.tokens));
+    REQUIRE(arrived.ticket_id == LastSlice(request).inflow);
+    REQUIRE(arrived.history.size() == static_cast<size_t>(InflowTokens(request)));
     REQUIRE(std::equal(arrived.history.begin(), arrived.history.end(), request.tokens.begin()));
   }
 
   // Returns the worker a handoff goes to; null: it is gone, or gives up the request.
   Worker* SinkOf(const PrefillRequest& request) {
-    REQUIRE(request.ticket.sink == request.sink.incarnation);
-    const auto sink = workers_.find(request.sink.incarnation);
+    REQUIRE(TicketOf(request).sink == MainOf(request).peer.incarnation);
+    const auto sink = workers_.find(MainOf(request).peer.incarnation);
     if (sink == workers_.end()) return nullptr;
     const auto cancelled = sink->second.cancelled.find(request.request_id);
     if (cancelled != sink->second.cancelled.end() && cancelled->second >= request.epoch)
@@ -290,11 +293,11 @@ class FakeCluster {
   }
 
   bool HandToRank(const PrefillRequest& request) {
-    REQUIRE(request.ticket.promise_pages == 0);
-    REQUIRE(request.tokens.size() == static_cast<size_t>(request.ticket.kv_pages * 16));
+    REQUIRE(TicketOf(request).promise_pages == 0);
+    REQUIRE(request.tokens.size() == static_cast<size_t>(TicketOf(request).kv_pages * 16));
     Worker* const next = SinkOf(request);
     if (next == nullptr) return false;
-    next->inflows[{request.request_id, request.epoch}] = {request.ticket.id, request.tokens};
+    next->inflows[{request.request_id, request.epoch}] = {TicketOf(request).id, request.tokens};
     return true;
   }
 

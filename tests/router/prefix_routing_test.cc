@@ -2,6 +2,7 @@
 // router's view of the cached pages is only a prediction.
 #include <catch2/catch.hpp>
 
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -42,7 +43,7 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
            static_cast<int64_t>(prefills.size());
     for (const auto& [worker, request] : prefills) {
       ranks.insert(ranks.begin(), worker);
-      if (request.is_head) {
+      if (!request.wants_first_token) {
         REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
         continue;
       }
@@ -128,7 +129,7 @@ TEST_CASE("a relay shares what its first rank does not have") {
   CHECK(prefills[1].first == kSecond);
   const auto head_tokens = static_cast<int32_t>(prefills[1].second.tokens.size());
   CHECK(head_tokens == Approx(496 + (1900 - 496) / 2).margin(16));
-  CHECK(prefills[0].second.inflow.tokens == head_tokens);
+  CHECK(InflowTokens(prefills[0].second) == head_tokens);
   r.Cancel(id);
   const Timeline timeline = r.End(id).timeline;
   CHECK(timeline.slices == std::vector<int32_t>{head_tokens - 496, 1900 - head_tokens});

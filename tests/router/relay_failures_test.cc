@@ -57,8 +57,8 @@ TEST_CASE("a lost head matters until its KV is where it is wanted") {
     CHECK(r.Cancelled() == Incarnations{kDecode1});
     CHECK(r.LastPrefillWorker() == kTail);
     CHECK(r.LastPrefill().epoch == 2);
-    CHECK(r.LastPrefill().inflow == Inflow{});
-    CHECK(r.LastPrefill().earlier.size() == 1);
+    CHECK(LastSlice(r.LastPrefill()).inflow == TicketId{});
+    CHECK(r.LastPrefill().slices.size() == 2);
     CHECK(r.Sent<PrefillRequest>().size() == 1);
     CHECK(r.router.View().relays == 1);
     CHECK(r.router.View().ranks_replaced == 1);
@@ -104,16 +104,16 @@ TEST_CASE("a head that fails: one worker goes on, and who is at fault is asked l
     open = 1;
   }
   SECTION("a handoff: the one it was for") {
-    REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kHandoff)}).ok());
+    REQUIRE(r.Report(kHead, {r.Broken(id, kHead, kTail)}).ok());
     r.Advance(RouterOptions().blame_wait);
     CHECK(Avoids(r, kTail));
     CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kHandoffFailed)] == 1);
   }
   SECTION("a handoff, as the tail sees it: it may have been the head's") {
-    REQUIRE(r.Report(kTail, {Failed(id, true, PartFault::kHandoff)}).ok());
+    REQUIRE(r.Report(kTail, {r.Broken(id, kTail, kDecode1)}).ok());
     r.Advance(RouterOptions().blame_wait);
     CHECK(Avoids(r, kHead));
-    CHECK(r.LastPrefill().earlier.empty());
+    CHECK(r.LastPrefill().slices.size() == 1);
   }
   SECTION("it drains") {
     REQUIRE(r.Report(kHead, {Failed(id, true, PartFault::kDraining)}).ok());
@@ -159,7 +159,7 @@ TEST_CASE("a broken handoff of a relay that had brought tokens is the decode wor
   r.Join(kDecode2, Role::kDecode);
   const RequestId id = r.Submit(100, 4);
   const Incarnation decode = r.LastDecodeWorker();
-  REQUIRE(r.Report(kTail, {Token(id, 100, 7), Failed(id, true, PartFault::kHandoff)}).ok());
+  REQUIRE(r.Report(kTail, {Token(id, 100, 7), r.Broken(id, kTail, kDecode1)}).ok());
   CHECK(r.LastDecodeWorker() != decode);
   CHECK(r.LastPrefillWorker() == kTail);  // the tail has the KV
   CHECK_FALSE(r.LastIsRelay());
@@ -179,7 +179,7 @@ TEST_CASE("a lost tail or decode worker of a relay: the others are told, and it 
     r.Lose(kTail);
     CHECK(r.Cancelled() == Incarnations{decode});
     CHECK(r.LastPrefillWorker() == kHead);
-    CHECK(r.LastPrefill().earlier.size() == 1);  // the worker's own slice, then the tail's
+    CHECK(r.LastPrefill().slices.size() == 2);  // the worker's own slice, then the tail's
     CHECK(r.LastPrefill().tokens.size() == 100);
   }
   SECTION("the tail, after the first token, handoff open") {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "planner/relay_lab.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -27,7 +28,7 @@ struct RelayHarness : RouterHarness {  // two prefill workers and a decode worke
     Join(kHead, Role::kPrefill);
     REQUIRE(Report(kTail, {MeasuredLoad(1000)}).ok());  // the other workers are assumed to be equal
   }
-  bool LastIsRelay() const { return LastPrefill().is_head; }
+  bool LastIsRelay() const { return !LastPrefill().wants_first_token; }
   std::vector<Incarnation> Cancelled() const {
     std::vector<Incarnation> workers;
     for (const auto& [worker, cancel] : Sent<CancelRequest>()) workers.push_back(worker);

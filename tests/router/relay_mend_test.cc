@@ -23,21 +23,23 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
   const PrefillRequest tail = requests[0].second, second = requests[1].second,
                        first = requests[2].second;
   CHECK(tail.tokens.size() == 96);
-  CHECK(tail.inflow == Inflow{.ticket_id = second.ticket.id, .tokens = 64});
+  CHECK(LastSlice(tail).inflow == TicketOf(second).id);
+  CHECK(LastSlice(tail).begin == 64);
   CHECK(second.tokens.size() == 64);
-  CHECK(second.inflow == Inflow{.ticket_id = first.ticket.id, .tokens = 32});
+  CHECK(LastSlice(second).inflow == TicketOf(first).id);
+  CHECK(LastSlice(second).begin == 32);
   CHECK(first.tokens.size() == 32);
   for (const PrefillRequest& request : {tail, second, first}) {
     CHECK(request.epoch == 2);
-    CHECK(request.ticket.epoch == 2);
-    CHECK(VerifyTicket(TestKey(), request.ticket));
+    CHECK(TicketOf(request).epoch == 2);
+    CHECK(VerifyTicket(TestKey(), TicketOf(request)));
   }
   CHECK(r.Sent<DecodeRequest>().size() == 1);
   CHECK(r.router.View().ranks_replaced == 1);
   CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kWorkerLost)] == 1);
   SECTION("to its end") {
     // Reports of the survivors on the first attempt are stale.
-    REQUIRE(r.Report(kHead, {Failed(r.id, true, PartFault::kHandoff)}).ok());
+    REQUIRE(r.Report(kHead, {r.Broken(r.id, kHead, kTail)}).ok());
     REQUIRE(
         r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
     REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
@@ -52,7 +54,7 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
     r.Lose(other);
     CHECK(r.Sent<PrefillRequest>().size() == 1);
     CHECK(r.LastPrefill().epoch == 3);
-    CHECK(r.LastPrefill().inflow == Inflow{});
+    CHECK(LastSlice(r.LastPrefill()).inflow == TicketId{});
     CHECK(r.Cancelled().size() == 3);
     CHECK(r.router.View().ranks_replaced == 1);
     r.Cancel(r.id);
@@ -112,23 +114,23 @@ TEST_CASE("where no other worker is there, the rank before the lost one computes
   const PrefillRequest tail = requests[0].second, head = requests[1].second;
   CHECK(tail.tokens.size() == 96);
   CHECK(head.tokens.size() == (lost == kTail ? 32 : 64));
-  CHECK(head.inflow == Inflow{});
-  CHECK(head.ticket.sink == ranks[0]);
-  CHECK(head.ticket.kv_pages == int(head.tokens.size()) / 16);
+  CHECK(LastSlice(head).inflow == TicketId{});
+  CHECK(TicketOf(head).sink == ranks[0]);
+  CHECK(TicketOf(head).kv_pages == int(head.tokens.size()) / 16);
   const PrefillRequest& both = ranks[0] == survivor ? tail : head;
   const PrefillRequest& other = ranks[0] == survivor ? head : tail;
-  CHECK(both.inflow == Inflow{});
-  CHECK(other.earlier.empty());
-  REQUIRE(both.earlier.size() == 1);
-  const RelayRound& slice = both.earlier[0];
-  CHECK(slice.ticket == Ticket{});
-  CHECK(slice.sink == TransferPeer{});
-  CHECK(slice.tokens == (lost == kTail ? 64 : 32));
-  const Inflow from_head{.ticket_id = head.ticket.id, .tokens = int(head.tokens.size())};
-  CHECK(slice.inflow == (lost == kTail ? from_head : Inflow{}));
-  CHECK(tail.inflow == (lost == kTail ? Inflow{} : from_head));
-  CHECK(slice.push.ticket.n_pages == 2);
-  CHECK(slice.push.ticket.first_page == (lost == kTail ? 2 : 0));
+  CHECK(LastSlice(both).inflow == TicketId{});
+  CHECK(other.slices.size() == 1);
+  REQUIRE(both.slices.size() == 2);
+  const SliceSpec& slice = both.slices[0];
+  CHECK(HopOf(slice) == KvOutput{});
+  CHECK(slice.end == (lost == kTail ? 64 : 32));
+  const TicketId from_head = TicketOf(head).id;
+  CHECK(slice.inflow == (lost == kTail ? from_head : TicketId{}));
+  CHECK(LastSlice(tail).inflow == (lost == kTail ? TicketId{} : from_head));
+  CHECK(LastSlice(tail).begin == (lost == kTail ? 64 : int(head.tokens.size())));
+  CHECK(PushOf(slice).ticket.n_pages == 2);
+  CHECK(PushOf(slice).ticket.first_page == (lost == kTail ? 2 : 0));
   SECTION("to its end") {
     REQUIRE(
         r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
@@ -144,7 +146,7 @@ TEST_CASE("where no other worker is there, the rank before the lost one computes
     r.sent.clear();
     r.Lose(survivor);
     CHECK(r.Sent<PrefillRequest>().size() == 1);
-    CHECK(r.LastPrefill().earlier.empty());
+    CHECK(r.LastPrefill().slices.size() == 1);
     CHECK(r.router.View().ranks_replaced == 1);
     r.Cancel(r.id);
   }
@@ -162,13 +164,13 @@ TEST_CASE("the one rank that is left of two computes the other's slice besides i
   REQUIRE(r.Sent<PrefillRequest>().size() == 1);
   const auto [worker, request] = r.Sent<PrefillRequest>()[0];
   CHECK(worker == survivor);
-  CHECK_FALSE(request.is_head);
+  CHECK(request.wants_first_token);
   CHECK(request.tokens.size() == 96);
-  CHECK(request.inflow == Inflow{});
-  REQUIRE(request.earlier.size() == 1);
-  CHECK(request.earlier[0].tokens == first);
-  CHECK(request.earlier[0].ticket == Ticket{});
-  CHECK(request.earlier[0].inflow == Inflow{});
+  CHECK(LastSlice(request).inflow == TicketId{});
+  REQUIRE(request.slices.size() == 2);
+  CHECK(request.slices[0].end == first);
+  CHECK(HopOf(request.slices[0]) == KvOutput{});
+  CHECK(request.slices[0].inflow == TicketId{});
   CHECK(r.router.View().ranks_replaced == 1);
   REQUIRE(r.Report(survivor, {Token(id, 96, 7, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
   REQUIRE(r.Report(kDecode1, {Token(id, 97, 8, 2), Token(id, 98, 9, 2),
@@ -212,9 +214,8 @@ TEST_CASE("a lost decode worker of a relay is replaced: every rank keeps its sli
   for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
     CHECK(request.epoch == 2);
     INFO(worker);
-    CHECK(request.pages_at_once == (other == 40 && request.is_head));
-    const TransferPeer& sink = request.is_head ? request.push.sink : request.sink;
-    CHECK(sink.incarnation == other);
+    CHECK(request.pages_at_once == (other == 40 && !request.wants_first_token));
+    CHECK(PushOf(LastSlice(request)).peer.incarnation == other);
   }
   CHECK(r.router.View().sinks_replaced == 1);
   CHECK(r.router.View().ranks_replaced == 0);
@@ -225,38 +226,41 @@ TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said
   LongRelayHarness r;
   r.Join(30, Role::kPrefill);
   r.Join(kDecode2, Role::kDecode);
-  const auto breaks = [&](Incarnation worker, PartFault fault) {
+  const auto fails = [&](Incarnation worker, PartFault fault) {
     REQUIRE(r.Report(worker, {Failed(r.id, true, fault)}).ok());
+  };
+  const auto breaks = [&](Incarnation worker, Incarnation from, Incarnation to) {
+    REQUIRE(r.Report(worker, {r.Broken(r.id, from, to)}).ok());
   };
   const auto lacks = [&](Incarnation worker) {
     const Incarnations ranks = r.Ranks();
     return std::find(ranks.begin(), ranks.end(), worker) == ranks.end();
   };
   SECTION("the one that two handoffs have in common, at once") {
-    breaks(kThird, PartFault::kHandoff);
+    breaks(kThird, kThird, kHead);
     CHECK(r.Ranks().empty());
-    breaks(kTail, PartFault::kInflow);
+    breaks(kTail, kHead, kTail);
     CHECK(r.Ranks().size() == 3);
     CHECK(lacks(kHead));
     CHECK(r.Cancelled() == Incarnations{kDecode1, kHead});
   }
   SECTION("of one handoff the receiver, in a while") {
-    breaks(kThird, PartFault::kHandoff);
-    breaks(kHead, PartFault::kInflow);  // of the same handoff
+    breaks(kThird, kThird, kHead);
+    breaks(kHead, kThird, kHead);  // of the same handoff
     CHECK(r.Ranks().empty());
     r.Advance(RouterOptions().blame_wait);
     CHECK(lacks(kHead));
     CHECK(r.Cancelled() == Incarnations{kDecode1});  // the head's own part has ended
   }
   SECTION("who was lost meanwhile") {
-    breaks(kTail, PartFault::kInflow);
+    breaks(kTail, kHead, kTail);
     r.Lose(kHead);
     CHECK(lacks(kHead));
     CHECK(r.Ranks().size() == 3);
   }
   SECTION("the decode worker") {
-    breaks(kThird, PartFault::kPush);
-    breaks(kTail, PartFault::kHandoff);
+    breaks(kThird, kThird, kDecode1);
+    breaks(kTail, kTail, kDecode1);
     CHECK(r.LastDecodeWorker() == kDecode2);
     CHECK(r.Ranks() == Incarnations{kTail, kHead, kThird});
     CHECK(r.router.View().sinks_replaced == 1);
@@ -264,12 +268,12 @@ TEST_CASE("a broken handoff of a relay: whoever is at fault by all that was said
     return;
   }
   SECTION("a rank that drains, or failed by itself") {
-    breaks(kHead, GENERATE(PartFault::kDraining, PartFault::kOwn));
+    fails(kHead, GENERATE(PartFault::kDraining, PartFault::kOwn));
     CHECK(lacks(kHead));
     CHECK(r.Ranks().size() == 3);
   }
   SECTION("no rank is blamed for handoffs that were given up: one worker goes on") {
-    breaks(kHead, PartFault::kPeer);
+    fails(kHead, PartFault::kPeer);
     CHECK(r.Ranks().empty());
     r.Advance(RouterOptions().blame_wait);
     CHECK(r.Ranks().size() == 1);

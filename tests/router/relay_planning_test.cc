@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "planner/relay_lab.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -54,7 +55,7 @@ struct RelayPlanningFixture : RouterHarness {  // two prefill workers and a deco
     now += absl::Milliseconds(took_ms);
     const auto prefills = Sent<PrefillRequest>();
     for (const auto& [worker, request] : prefills) {
-      if (request.is_head) {
+      if (!request.wants_first_token) {
         REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
         continue;
       }
@@ -110,14 +111,14 @@ TEST_CASE("a relay's reused tokens are those of all its ranks, of its first atte
   RelayPlanningFixture r;
   const RequestId id = r.Submit(8192, 1);
   for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
-    if (!request.is_head) continue;
+    if (request.wants_first_token) continue;
     PartEnded ended = Ended(id, true);
     ended.reused_tokens = 1024;
     REQUIRE(r.Report(worker, {ended}).ok());
     REQUIRE(r.Report(worker, {ended}).ok());  // told again
   }
   for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
-    if (request.is_head) continue;
+    if (!request.wants_first_token) continue;
     PartEnded ended = Ended(id, true);
     ended.reused_tokens = 64;  // PromptComputed has told them
     const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = 64};
@@ -276,7 +277,7 @@ TEST_CASE("a relay that other prompts slow down, but less than it gains, goes on
       const auto* request = std::get_if<PrefillRequest>(&r.sent[n_sent].second);
       if (request == nullptr || request->request_id != id) continue;
       std::vector<WorkerEvent> events;
-      if (!request->is_head) events.push_back(Token(id, n_prompt, 7));
+      if (request->wants_first_token) events.push_back(Token(id, n_prompt, 7));
       events.push_back(baton::Ended(id, true));
       REQUIRE(r.Report(r.sent[n_sent].first, std::move(events)).ok());
     }
@@ -309,10 +310,10 @@ TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless
     const RequestId id = r.Submit(8192, 2);
     const auto prefills = r.Sent<PrefillRequest>();
     REQUIRE(prefills.size() == 2);
-    REQUIRE(prefills[1].second.is_head);
+    REQUIRE_FALSE(prefills[1].second.wants_first_token);
     r.Cancel(id);
     const RelayPush of_request = r.End(id).timeline.push;
-    CHECK((prefills[1].second.push != Push{}) == (of_request == RelayPush::kAll));
+    CHECK((PushOf(LastSlice(prefills[1].second)) != KvOutput{}) == (of_request == RelayPush::kAll));
     CHECK(r.router.View().relays_by_push[static_cast<size_t>(of_request)] == 1);
     return of_request;
   };
@@ -332,17 +333,17 @@ TEST_CASE("no slice is longer than its worker takes") {
   REQUIRE(r.Report(13, {third}).ok());
   r.Lose(kHead);
   CHECK(r.Slices(4096).size() == 2);
-  CHECK(r.Sent<PrefillRequest>().back().second.earlier.empty());
+  CHECK(r.Sent<PrefillRequest>().back().second.slices.size() == 1);
   // With one round the first slice would have 5,056 tokens.
   const std::vector<int32_t> shares = r.Slices(8192);
   REQUIRE(shares.size() == 2);
   CHECK(shares[0] + shares[1] == 8192);
   const PrefillRequest head = r.Sent<PrefillRequest>().back().second;
-  REQUIRE(head.is_head);
-  REQUIRE(head.earlier.size() == 1);
-  const auto last = static_cast<int32_t>(head.tokens.size()) - head.inflow.tokens;
-  CHECK(head.earlier[0].tokens <= 4096);
-  CHECK(head.earlier[0].tokens + last == shares[0]);
+  REQUIRE_FALSE(head.wants_first_token);
+  REQUIRE(head.slices.size() == 2);
+  const auto last = static_cast<int32_t>(head.tokens.size()) - InflowTokens(head);
+  CHECK(head.slices[0].end <= 4096);
+  CHECK(head.slices[0].end + last == shares[0]);
 }
 
 namespace {
@@ -419,12 +420,12 @@ TEST_CASE("at saturation with short prompts total tokens per second are those wi
       const RequestId id = r.Submit(256, 1);
       double end_ms = 0;
       for (const auto& [worker, request] : r.Sent<PrefillRequest>()) {
-        const double before = request.inflow.tokens;
+        const double before = InflowTokens(request);
         const double tokens = static_cast<double>(request.tokens.size()) - before;
         const double ms = 0.5 + 1e-2 * (tokens + tokens * (before + tokens / 2) / 4096);
         busy_until[worker] = std::max(busy_until[worker], now_ms) + ms;
         end_ms = std::max(end_ms, busy_until[worker]);
-        ranks[id].emplace_back(worker, request.is_head);
+        ranks[id].emplace_back(worker, !request.wants_first_token);
       }
       running.emplace_back(end_ms, id);
     }

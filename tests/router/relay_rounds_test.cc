@@ -18,46 +18,42 @@ TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes arou
   const std::vector<Incarnation> ranks = {kThird, kHead, kTail};
   const PrefillRequest tail = r.requests.at(kTail);
   CHECK(tail.tokens.size() == 176);
-  CHECK_FALSE(tail.is_head);
-  CHECK(tail.ticket.kv_pages == 11);
+  CHECK(tail.wants_first_token);
+  CHECK(TicketOf(tail).kv_pages == 11);
   // Checks the slices one by one in the order of the prompt.
   std::vector<int32_t> ends;
   TicketId before{};
   for (size_t slice = 0; slice < 6; ++slice) {
     const PrefillRequest& request = r.requests.at(ranks[slice % 3]);
-    REQUIRE(request.earlier.size() == 1);
-    CHECK(request.is_head == (slice % 3 < 2));
-    const RelayRound round = slice < 3
-                                 ? request.earlier[0]
-                                 : RelayRound{.tokens = static_cast<int32_t>(request.tokens.size()),
-                                              .inflow = request.inflow,
-                                              .ticket = request.ticket,
-                                              .sink = request.sink,
-                                              .push = request.push};
-    const int32_t begin = ends.empty() ? 0 : ends.back();
-    CHECK(round.tokens > begin);
-    CHECK(round.tokens - begin <= 32);
-    CHECK(round.inflow == Inflow{.ticket_id = before, .tokens = begin});
-    ends.push_back(round.tokens);
-    CHECK(VerifyTicket(TestKey(), round.ticket));
+    REQUIRE(request.slices.size() == 2);
+    CHECK(request.wants_first_token == (slice % 3 == 2));
+    const SliceSpec& spec = request.slices[slice / 3];
+    CHECK(spec.begin == (ends.empty() ? 0 : ends.back()));
+    CHECK(spec.end > spec.begin);
+    CHECK(spec.end - spec.begin <= 32);
+    CHECK(spec.inflow == before);
+    ends.push_back(spec.end);
+    for (const KvOutput& output : spec.outputs) CHECK(VerifyTicket(TestKey(), output.ticket));
     if (slice == 5) break;
-    before = round.ticket.id;
+    const KvOutput hop = HopOf(spec), pushed = PushOf(spec);
+    before = hop.ticket.id;
     const Incarnation next = ranks[(slice + 1) % 3];
-    CHECK(round.sink == Announce(next, Role::kPrefill).transfer);
-    CHECK(round.ticket.sink == next);
-    CHECK(round.ticket.promise_pages == 0);
-    CHECK(round.ticket.kv_pages == (round.tokens - (slice < 2 ? 0 : ends[slice - 2])) / 16);
+    CHECK(hop.peer == Announce(next, Role::kPrefill).transfer);
+    CHECK(hop.ticket.sink == next);
+    CHECK(hop.ticket.promise == hop.ticket.id);
+    CHECK(hop.ticket.kv_pages == (spec.end - (slice < 2 ? 0 : ends[slice - 2])) / 16);
+    CHECK(hop.first_page + hop.ticket.n_pages == spec.end / 16);
     if (push == RelayPush::kTail) {
-      CHECK(round.push == Push{});
+      CHECK(pushed == KvOutput{});
       continue;
     }
-    CHECK(VerifyTicket(TestKey(), round.push.ticket));
-    CHECK(round.push.ticket.promise == tail.ticket.id);
-    CHECK(round.push.ticket.first_page == begin / 16);
-    CHECK(round.push.ticket.n_pages == (round.tokens - begin) / 16);
-    CHECK(round.push.sink == Announce(kDecode1, Role::kDecode).transfer);
+    CHECK(pushed.ticket.promise == TicketOf(tail).id);
+    CHECK(pushed.ticket.first_page == spec.begin / 16);
+    CHECK(pushed.first_page == spec.begin / 16);
+    CHECK(pushed.ticket.n_pages == (spec.end - spec.begin) / 16);
+    CHECK(pushed.peer == Announce(kDecode1, Role::kDecode).transfer);
   }
-  CHECK(tail.ticket.first_page == (push == RelayPush::kAll ? ends[4] / 16 : 0));
+  CHECK(TicketOf(tail).first_page == (push == RelayPush::kAll ? ends[4] / 16 : 0));
 
   for (const Incarnation head : {kThird, kHead}) REQUIRE(r.Report(head, {Ended(r.id, true)}).ok());
   REQUIRE(r.Report(kTail, {Token(r.id, 176, 7), Ended(r.id, true)}).ok());
@@ -71,10 +67,9 @@ TEST_CASE("in rounds each rank gets all its slices, and what it lacks comes arou
 }
 
 // Returns the ends of a rank's slices, the last one included.
-std::vector<size_t> Ends(const PrefillRequest& request) {
-  std::vector<size_t> ends;
-  for (const RelayRound& round : request.earlier) ends.push_back(size_t(round.tokens));
-  ends.push_back(request.tokens.size());
+std::vector<int32_t> Ends(const PrefillRequest& request) {
+  std::vector<int32_t> ends;
+  for (const SliceSpec& slice : request.slices) ends.push_back(slice.end);
   return ends;
 }
 
@@ -91,15 +86,16 @@ TEST_CASE("a lost rank of a relay in rounds is replaced: all its slices, the oth
   for (const auto& [worker, request] : next) {
     const PrefillRequest& before = r.requests.at(worker == other ? lost : worker);
     CHECK(request.epoch == 2);
-    CHECK(request.is_head == before.is_head);
+    CHECK(request.wants_first_token == before.wants_first_token);
     CHECK(Ends(request) == Ends(before));
-    CHECK(request.inflow.tokens == before.inflow.tokens);
-    CHECK(request.inflow.ticket_id != before.inflow.ticket_id);
-    for (const RelayRound& round : request.earlier) {
-      CHECK(round.ticket.epoch == 2);
-      CHECK(round.sink.incarnation != lost);
-      CHECK(VerifyTicket(TestKey(), round.ticket));
-    }
+    CHECK(InflowTokens(request) == InflowTokens(before));
+    CHECK(LastSlice(request).inflow != LastSlice(before).inflow);
+    for (const SliceSpec& slice : request.slices)
+      for (const KvOutput& output : slice.outputs) {
+        CHECK(output.ticket.epoch == 2);
+        CHECK(output.peer.incarnation != lost);
+        CHECK(VerifyTicket(TestKey(), output.ticket));
+      }
   }
   CHECK(r.router.View().ranks_replaced == 1);
   CHECK(r.router.View().replaced_in_rounds == 1);
@@ -120,8 +116,8 @@ TEST_CASE("who takes too short slices for a relay in rounds does not stand in") 
   CHECK(r.router.View().ranks_replaced == 0);
   const auto next = r.Sent<PrefillRequest>();
   REQUIRE(next.size() == 1);
-  CHECK(next[0].second.earlier.empty());
-  CHECK(next[0].second.inflow == Inflow{});
+  CHECK(next[0].second.slices.size() == 1);
+  CHECK(LastSlice(next[0].second).inflow == TicketId{});
   CHECK(next[0].second.tokens.size() == 176);
   r.Cancel(r.id);
 }
@@ -135,11 +131,10 @@ TEST_CASE("a lost decode worker of a relay in rounds is replaced: the ranks keep
   REQUIRE(next.size() == 3);
   for (const auto& [worker, request] : next) {
     CHECK(Ends(request) == Ends(r.requests.at(worker)));
-    const bool pushes = r.requests.at(worker).earlier[0].push != Push{};
-    for (const RelayRound& round : request.earlier)
-      CHECK(round.push.sink.incarnation == (pushes ? kDecode2 : 0));
+    const bool pushes = PushOf(r.requests.at(worker).slices[0]) != KvOutput{};
+    CHECK(PushOf(request.slices[0]).peer.incarnation == (pushes ? kDecode2 : 0));
   }
-  CHECK(next.at(kTail).sink.incarnation == kDecode2);
+  CHECK(MainOf(next.at(kTail)).peer.incarnation == kDecode2);
   CHECK(r.router.View().sinks_replaced == 1);
   r.Cancel(r.id);
 }
@@ -147,24 +142,24 @@ TEST_CASE("a lost decode worker of a relay in rounds is replaced: the ranks keep
 TEST_CASE("a broken handoff of a ring: the end that two of them have in common is replaced") {
   Ring r(RelayPush::kAll);
   r.JoinWith(30, Role::kPrefill, 32);
-  const auto breaks = [&](Incarnation worker, PartFault fault) {
-    REQUIRE(r.Report(worker, {Failed(r.id, true, fault)}).ok());
+  const auto breaks = [&](Incarnation worker, Incarnation from, Incarnation to) {
+    REQUIRE(r.Report(worker, {r.Broken(r.id, from, to)}).ok());
   };
   Incarnation lost = 0;
   SECTION("the first rank, to which the tail hands over") {
     lost = kThird;
-    breaks(kTail, PartFault::kRing);
+    breaks(kTail, kTail, kThird);
     CHECK(r.sent.empty());
-    breaks(kHead, PartFault::kInflow);
+    breaks(kHead, kThird, kHead);
   }
   SECTION("the tail, of which the first rank has its inflow") {
     lost = kTail;
-    breaks(kThird, PartFault::kInflow);
-    breaks(kHead, PartFault::kHandoff);
+    breaks(kThird, kTail, kThird);
+    breaks(kHead, kHead, kTail);
   }
   SECTION("of one the receiver") {
     lost = kThird;
-    breaks(kTail, PartFault::kRing);
+    breaks(kTail, kTail, kThird);
     r.Advance(RouterOptions().blame_wait);
   }
   const std::map<Incarnation, PrefillRequest> next = r.Requests();
@@ -180,8 +175,7 @@ WorkerLoad LoadOf(const Ring& ring, Incarnation from, Incarnation to, double byt
                   int64_t left) {
   int64_t pages = 0;
   const auto add = [&](const Ticket& ticket) { pages += ticket.sink == to ? ticket.kv_pages : 0; };
-  add(ring.requests.at(from).ticket);
-  for (const RelayRound& round : ring.requests.at(from).earlier) add(round.ticket);
+  for (const SliceSpec& slice : ring.requests.at(from).slices) add(HopOf(slice).ticket);
   WorkerLoad load = MeasuredLoad(1000);
   load.links = {{.peer = to,
                  .bytes_per_second = bytes_per_second,
@@ -203,7 +197,7 @@ TEST_CASE("a link of a ring that becomes slow is left, if much is yet to cross i
     CHECK(slow_links() == 1);
     REQUIRE(r.Sent<PrefillRequest>().size() == 1);
     CHECK(r.LastPrefillWorker() == kThird);  // kThird has the first slice
-    CHECK(r.LastPrefill().earlier.empty());
+    CHECK(r.LastPrefill().slices.size() == 1);
     CHECK(r.LastPrefill().tokens.size() == 176);
   }
   SECTION("all has crossed") {

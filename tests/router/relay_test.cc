@@ -17,30 +17,31 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
   const PrefillRequest tail = std::get<PrefillRequest>(r.sent[1].second);
   const PrefillRequest head = std::get<PrefillRequest>(r.sent[2].second);
 
-  CHECK_FALSE(tail.is_head);
+  CHECK(tail.wants_first_token);
   CHECK(tail.tokens.size() == 100);
-  CHECK(tail.inflow == Inflow{.ticket_id = head.ticket.id, .tokens = 48});
-  CHECK(tail.sink == Announce(kDecode1, Role::kDecode).transfer);
-  CHECK(VerifyTicket(TestKey(), tail.ticket));
-  CHECK(tail.ticket.id == decode.ticket_id);
-  CHECK(tail.ticket.sink == kDecode1);
-  CHECK(tail.ticket.kv_pages == 7);
-  CHECK(tail.ticket.promise_pages == 7);
+  CHECK(LastSlice(tail).inflow == TicketOf(head).id);
+  CHECK(LastSlice(tail).begin == 48);
+  CHECK(MainOf(tail).peer == Announce(kDecode1, Role::kDecode).transfer);
+  CHECK(VerifyTicket(TestKey(), TicketOf(tail)));
+  CHECK(TicketOf(tail).id == decode.ticket_id);
+  CHECK(TicketOf(tail).sink == kDecode1);
+  CHECK(TicketOf(tail).kv_pages == 7);
+  CHECK(TicketOf(tail).promise_pages == 7);
   CHECK(decode.n_prompt == 100);
 
-  CHECK(head.is_head);
+  CHECK_FALSE(head.wants_first_token);
   CHECK(head.request_id == id);
   CHECK(head.epoch == 1);
   CHECK(head.tokens == std::vector<int32_t>(tail.tokens.begin(), tail.tokens.begin() + 48));
-  CHECK(head.inflow == Inflow{});
-  CHECK(head.sink == Announce(kTail, Role::kPrefill).transfer);
-  CHECK(VerifyTicket(TestKey(), head.ticket));
-  CHECK_FALSE(head.ticket.id == tail.ticket.id);
-  CHECK(head.ticket.sink == kTail);
-  CHECK(head.ticket.request_id == id);
-  CHECK(head.ticket.epoch == 1);
-  CHECK(head.ticket.kv_pages == 3);
-  CHECK(head.ticket.promise_pages == 0);
+  CHECK(LastSlice(head).inflow == TicketId{});
+  CHECK(MainOf(head).peer == Announce(kTail, Role::kPrefill).transfer);
+  CHECK(VerifyTicket(TestKey(), TicketOf(head)));
+  CHECK_FALSE(TicketOf(head).id == TicketOf(tail).id);
+  CHECK(TicketOf(head).sink == kTail);
+  CHECK(TicketOf(head).request_id == id);
+  CHECK(TicketOf(head).epoch == 1);
+  CHECK(TicketOf(head).kv_pages == 3);
+  CHECK(TicketOf(head).promise_pages == 0);
   CHECK(r.router.View().relays == 1);
 
   const bool head_ends_first = GENERATE(true, false);
@@ -79,39 +80,41 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
   const PrefillRequest tail = std::get<PrefillRequest>(r.sent[1].second);
   const PrefillRequest second = std::get<PrefillRequest>(r.sent[2].second);
   const PrefillRequest first = std::get<PrefillRequest>(r.sent[3].second);
-  CHECK(tail.inflow == Inflow{.ticket_id = second.ticket.id, .tokens = 64});
-  CHECK(second.is_head);
+  CHECK(LastSlice(tail).inflow == TicketOf(second).id);
+  CHECK(LastSlice(tail).begin == 64);
+  CHECK_FALSE(second.wants_first_token);
   CHECK(second.tokens.size() == 64);
-  CHECK(second.inflow == Inflow{.ticket_id = first.ticket.id, .tokens = 32});
-  CHECK(second.sink == Announce(kTail, Role::kPrefill).transfer);
-  CHECK(second.ticket.sink == kTail);
-  CHECK(second.ticket.kv_pages == 4);
-  CHECK(second.ticket.promise_pages == 0);
-  CHECK(first.is_head);
+  CHECK(LastSlice(second).inflow == TicketOf(first).id);
+  CHECK(LastSlice(second).begin == 32);
+  CHECK(MainOf(second).peer == Announce(kTail, Role::kPrefill).transfer);
+  CHECK(TicketOf(second).sink == kTail);
+  CHECK(TicketOf(second).kv_pages == 4);
+  CHECK(TicketOf(second).promise_pages == 0);
+  CHECK_FALSE(first.wants_first_token);
   CHECK(first.tokens.size() == 32);
-  CHECK(first.inflow == Inflow{});
-  CHECK(first.sink == Announce(kHead, Role::kPrefill).transfer);
-  CHECK(first.ticket.kv_pages == 2);
+  CHECK(LastSlice(first).inflow == TicketId{});
+  CHECK(MainOf(first).peer == Announce(kHead, Role::kPrefill).transfer);
+  CHECK(TicketOf(first).kv_pages == 2);
   // Each rank hands its own slice to the decode worker.
-  CHECK(tail.ticket.first_page == 4);
-  CHECK(tail.ticket.promise == tail.ticket.id);
-  CHECK(tail.ticket.is_last());
-  CHECK(second.push.ticket.promise == tail.ticket.id);
-  CHECK(second.push.ticket.first_page == 2);
-  CHECK(second.push.ticket.n_pages == 2);
-  CHECK(first.push.ticket.promise == tail.ticket.id);
-  CHECK(first.push.ticket.first_page == 0);
-  CHECK(first.push.ticket.n_pages == 2);
-  CHECK(tail.push == Push{});
+  CHECK(TicketOf(tail).first_page == 4);
+  CHECK(TicketOf(tail).promise == TicketOf(tail).id);
+  CHECK(TicketOf(tail).is_last());
+  CHECK(PushOf(LastSlice(second)).ticket.promise == TicketOf(tail).id);
+  CHECK(PushOf(LastSlice(second)).ticket.first_page == 2);
+  CHECK(PushOf(LastSlice(second)).ticket.n_pages == 2);
+  CHECK(PushOf(LastSlice(first)).ticket.promise == TicketOf(tail).id);
+  CHECK(PushOf(LastSlice(first)).ticket.first_page == 0);
+  CHECK(PushOf(LastSlice(first)).ticket.n_pages == 2);
+  CHECK(LastSlice(tail).outputs.size() == 1);
   for (const PrefillRequest& head : {second, first}) {
-    CHECK(head.push.sink == Announce(kDecode1, Role::kDecode).transfer);
-    CHECK(head.push.ticket.sink == kDecode1);
-    CHECK(head.push.ticket.promise_pages == tail.ticket.promise_pages);
-    CHECK(head.push.ticket.kv_pages == tail.ticket.kv_pages);
-    CHECK(VerifyTicket(TestKey(), head.push.ticket));
+    CHECK(PushOf(LastSlice(head)).peer == Announce(kDecode1, Role::kDecode).transfer);
+    CHECK(PushOf(LastSlice(head)).ticket.sink == kDecode1);
+    CHECK(PushOf(LastSlice(head)).ticket.promise_pages == TicketOf(tail).promise_pages);
+    CHECK(PushOf(LastSlice(head)).ticket.kv_pages == TicketOf(tail).kv_pages);
+    CHECK(VerifyTicket(TestKey(), PushOf(LastSlice(head)).ticket));
   }
   for (const PrefillRequest& request : {tail, second, first})
-    CHECK(VerifyTicket(TestKey(), request.ticket));
+    CHECK(VerifyTicket(TestKey(), TicketOf(request)));
 
   SECTION("to its end") {
     REQUIRE(r.Report(kThird, {Ended(id, true)}).ok());
@@ -137,9 +140,9 @@ TEST_CASE("a relay of three ranks: each hands all KV up to its slice's end to th
     r.Lose(kThird);
     const PrefillRequest again = r.LastPrefill();
     CHECK(again.epoch == 3);
-    CHECK(again.inflow == Inflow{});
-    CHECK(again.earlier.empty());
-    CHECK_FALSE(again.is_head);
+    CHECK(LastSlice(again).inflow == TicketId{});
+    CHECK(again.slices.size() == 1);
+    CHECK(again.wants_first_token);
     CHECK(r.Cancelled() == Incarnations{kDecode1, kDecode1, kTail});
   }
   SECTION("heads are no longer needed once the decode worker has computed a token") {
@@ -161,8 +164,8 @@ TEST_CASE("the tail alone hands KV to the decode worker where that is asked for,
   for (const auto& [worker, message] : r.sent) {
     const auto* request = std::get_if<PrefillRequest>(&message);
     if (request == nullptr) continue;
-    CHECK(request->push == Push{});
-    CHECK(request->ticket.first_page == 0);
+    CHECK((request->wants_first_token || PushOf(LastSlice(*request)) == KvOutput{}));
+    CHECK(TicketOf(*request).first_page == 0);
   }
   CHECK(r.LastIsRelay());
 }
@@ -230,9 +233,9 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
     const RequestId id = r.Submit(100, 1);
     REQUIRE(r.sent.size() == 2);
     const PrefillRequest tail = std::get<PrefillRequest>(r.sent[0].second);
-    CHECK(tail.ticket.sink == 0);
-    CHECK(tail.inflow.tokens == 48);
-    CHECK(r.LastIsRelay());
+    CHECK(TicketOf(tail).sink == 0);
+    CHECK(InflowTokens(tail) == 48);
+    CHECK_FALSE(r.LastPrefill().wants_first_token);
     REQUIRE(r.Report(kTail, {Token(id, 100, 7), Ended(id, true)}).ok());
     CHECK(r.End(id).reason == EndReason::kLength);
     // The tail has not heard of the head's end, so the head's part must be cancelled.
@@ -249,7 +252,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
     REQUIRE(r.sent.size() == 3);
     CHECK(r.LastDecodeWorker() == 1);
     CHECK(r.LastPrefillWorker() == 2);
-    CHECK(r.LastPrefill().is_head);
+    CHECK_FALSE(r.LastPrefill().wants_first_token);
     r.Cancel(id);
     CHECK(r.Sent<CancelRequest>().size() == 2);  // two workers, three parts
     CheckIdle(r);

@@ -66,7 +66,7 @@ TEST_CASE("a relay whose link falls to a hundredth under way goes on at one work
   const auto prefills = r.Sent<PrefillRequest>();
   REQUIRE(prefills.size() == 1);
   CHECK(r.LastPrefill().epoch == 2);
-  CHECK(r.LastPrefill().inflow == Inflow{});
+  CHECK(LastSlice(r.LastPrefill()).inflow == TicketId{});
   CHECK_FALSE(r.LastIsRelay());
   CHECK(r.LastPrefillWorker() == kHead);  // kHead has its slice
   CHECK(r.Cancelled().size() == 3);

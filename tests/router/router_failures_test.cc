@@ -1,6 +1,7 @@
 // Lost workers and failed parts at the router: the request continues on other workers.
 #include <catch2/catch.hpp>
 
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -17,8 +18,8 @@ TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
   REQUIRE(r.sent.size() == 2);
   const PrefillRequest again = r.LastPrefill();
   CHECK(again.epoch == 2);
-  CHECK(again.ticket.epoch == 2);
-  CHECK(VerifyTicket(TestKey(), again.ticket));
+  CHECK(TicketOf(again).epoch == 2);
+  CHECK(VerifyTicket(TestKey(), TicketOf(again)));
   REQUIRE(again.tokens.size() == 22);
   CHECK(again.tokens[20] == 7);
   CHECK(again.tokens[21] == 8);
@@ -86,7 +87,7 @@ TEST_CASE("when a role is gone the others serve it") {
   r.Lose(kD1);
   CHECK(r.LastPrefillWorker() == kP1);
   CHECK(r.LastDecodeWorker() == kP1);
-  CHECK(r.LastPrefill().sink.incarnation == kP1);
+  CHECK(MainOf(r.LastPrefill()).peer.incarnation == kP1);
   r.Cancel(id);
 }
 

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -29,14 +30,14 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(prefill.epoch == 1);
   CHECK(prefill.tokens.size() == 20);
   CHECK(prefill.sampling.seed == 5);
-  CHECK(prefill.sink == Announce(kD1, Role::kDecode).transfer);
-  CHECK(VerifyTicket(TestKey(), prefill.ticket));
-  CHECK(prefill.ticket.sink == kD1);
-  CHECK(prefill.ticket.request_id == id);
-  CHECK(prefill.ticket.epoch == 1);
-  CHECK(prefill.ticket.kv_pages == 2);
-  CHECK(prefill.ticket.promise_pages == 2);
-  CHECK(prefill.ticket.id == decode.ticket_id);
+  CHECK(MainOf(prefill).peer == Announce(kD1, Role::kDecode).transfer);
+  CHECK(VerifyTicket(TestKey(), TicketOf(prefill)));
+  CHECK(TicketOf(prefill).sink == kD1);
+  CHECK(TicketOf(prefill).request_id == id);
+  CHECK(TicketOf(prefill).epoch == 1);
+  CHECK(TicketOf(prefill).kv_pages == 2);
+  CHECK(TicketOf(prefill).promise_pages == 2);
+  CHECK(TicketOf(prefill).id == decode.ticket_id);
   CHECK(decode.n_prompt == 20);
   CHECK(decode.max_tokens == 3);
   CHECK(r.router.View().running == 1);
@@ -91,7 +92,7 @@ TEST_CASE("a preempted request goes on with its tokens; the fourth attempt is pr
     const PrefillRequest prefill = r.LastPrefill();
     CHECK(prefill.epoch == epoch);
     REQUIRE(prefill.tokens.size() == static_cast<size_t>(position));
-    CHECK(prefill.ticket.promise_pages == (epoch < 4 ? prefill.ticket.kv_pages + 1 : 8));
+    CHECK(TicketOf(prefill).promise_pages == (epoch < 4 ? TicketOf(prefill).kv_pages + 1 : 8));
     REQUIRE(r.Report(r.LastPrefillWorker(), {Token(id, position, 1, epoch)}).ok());
     ++position;
     if (epoch == 4) break;
@@ -121,7 +122,7 @@ TEST_CASE("a preemption counts once, whatever its attempt still tells while no w
   }
   // The third attempt is not promised all pages yet.
   CHECK(r.LastPrefill().epoch == 3);
-  CHECK(r.LastPrefill().ticket.promise_pages == r.LastPrefill().ticket.kv_pages + 1);
+  CHECK(TicketOf(r.LastPrefill()).promise_pages == TicketOf(r.LastPrefill()).kv_pages + 1);
 }
 
 TEST_CASE("a token told twice comes out once") {
@@ -148,8 +149,8 @@ TEST_CASE("one token is prefill alone") {
   PairHarness r;
   const RequestId id = r.Submit(20, 1);
   CHECK(r.Sent<DecodeRequest>().empty());
-  CHECK(r.LastPrefill().sink.incarnation == 0);
-  CHECK(r.LastPrefill().ticket.sink == 0);
+  CHECK(MainOf(r.LastPrefill()).peer.incarnation == 0);
+  CHECK(TicketOf(r.LastPrefill()).sink == 0);
   REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
   CHECK(r.End(id).reason == EndReason::kLength);
   CHECK(r.Sent<CancelRequest>().empty());
@@ -203,7 +204,7 @@ TEST_CASE("a colocated worker gets both parts with itself as sink") {
   REQUIRE(prefills.size() == 2);
   REQUIRE(decodes.size() == 2);
   CHECK(prefills[0].first == decodes[0].first);
-  CHECK(prefills[0].second.sink.incarnation == prefills[0].first);
+  CHECK(MainOf(prefills[0].second).peer.incarnation == prefills[0].first);
   CHECK(prefills[0].first != prefills[1].first);  // the second request goes to the idle worker
   r.Cancel(a);
   CHECK(r.Sent<CancelRequest>().size() == 1);  // one worker, told once

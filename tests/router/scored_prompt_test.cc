@@ -112,7 +112,7 @@ TEST_CASE("no relay shares such a prompt") {
   r.Submit(Scored(100, 3, 0));
   CHECK(r.router.View().relays == 1);
   CHECK(r.LastPrefill().tokens.size() == 100);
-  CHECK(r.LastPrefill().inflow.tokens == 0);
+  CHECK(InflowTokens(r.LastPrefill()) == 0);
 }
 
 TEST_CASE("a worker that tells what it was not asked for is cut off") {

@@ -10,8 +10,15 @@ namespace {
 using absl::StrFormat;
 
 std::string One(const PrefillRequest& m) {
-  return StrFormat("prefill %x/%d of %d tokens for %x under %x", m.request_id, m.epoch,
-                   m.tokens.size(), m.sink.incarnation, m.ticket.id.high);
+  std::string told =
+      StrFormat("prefill %x/%d of %d tokens", m.request_id, m.epoch, m.tokens.size());
+  for (const SliceSpec& slice : m.slices) {
+    absl::StrAppendFormat(&told, ", [%d, %d)", slice.begin, slice.end);
+    for (const KvOutput& output : slice.outputs)
+      absl::StrAppendFormat(&told, " for %x under %x", output.peer.incarnation,
+                            output.ticket.id.high);
+  }
+  return told;
 }
 std::string One(const DecodeRequest& m) {
   return StrFormat("decode %x/%d of %d + %d tokens under %x", m.request_id, m.epoch, m.n_prompt,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,7 @@ struct RouterHarness {
   void Collect() {
     for (RouterEffect& effect : router.TakeEffects()) {
       if (auto* send = std::get_if<SendToWorker>(&effect)) {
+        NoteHandoffs(*send);
         sent.emplace_back(send->worker, std::move(send->message));
       } else if (auto* token = std::get_if<EmitToken>(&effect)) {
         REQUIRE(ends.count(token->request_id) == 0);
@@ -113,6 +115,24 @@ struct RouterHarness {
         REQUIRE(released.emplace(freed.request_id, freed).second);
       }
     }
+  }
+  void NoteHandoffs(const SendToWorker& send) {
+    const auto* prefill = std::get_if<PrefillRequest>(&send.message);
+    if (prefill == nullptr) return;
+    for (const SliceSpec& slice : prefill->slices)
+      for (const KvOutput& output : slice.outputs)
+        handoffs[{prefill->request_id, prefill->epoch, send.worker, output.peer.incarnation}] =
+            output.ticket.id;
+  }
+  // The end of a prefill part whose handoff between these workers, the last one, broke.
+  PartEnded Broken(RequestId id, Incarnation from, Incarnation to, Epoch epoch = 1) const {
+    return {.request_id = id,
+            .epoch = epoch,
+            .was_prefill = true,
+            .reason = EndReason::kFailed,
+            .fault = PartFault::kHandoff,
+            .ticket_id = handoffs.at({id, epoch, from, to}),
+            .message = "it broke"};
   }
   // Returns messages of one kind since the last call of TakeSent, with their receivers.
   template <typename Message>
@@ -138,6 +158,7 @@ struct RouterHarness {
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   Router router;
   std::vector<std::pair<Incarnation, RouterMessage>> sent;
+  std::map<std::tuple<RequestId, Epoch, Incarnation, Incarnation>, TicketId> handoffs;
   std::map<RequestId, std::vector<int32_t>> tokens;
   std::map<RequestId, std::vector<std::vector<TokenLogprob>>> logprobs;  // of each token
   std::map<RequestId, std::vector<PromptLogprob>> prompt_logprobs;       // of all its tokens

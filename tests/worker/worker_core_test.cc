@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/support/hash_backend.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
 
 namespace baton {
@@ -116,7 +117,7 @@ struct WorkerFixture {
     request.epoch = 1;
     request.tokens = prompt;
     request.sampling.temperature = 0;
-    request.inflow = {.ticket_id = kInflowTicket, .tokens = 12};
+    request.slices = {{.begin = 12, .end = 20, .inflow = kInflowTicket}};
     Say(request);
     Turns();
     for (const TransferCommand& command : commands)
@@ -187,10 +188,13 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
     request.tokens = rig.prompt;
     request.sampling.temperature = 0;
     request.max_total_tokens = 20 + max_tokens;
-    request.sink = {.incarnation = kSelf};
-    request.ticket.id = kSequenceTicket;
-    request.ticket.kv_pages = request.ticket.n_pages = 5;
-    request.ticket.promise_pages = 6;
+    SetWhole(&request,
+             {.id = kSequenceTicket,
+              .promise = kSequenceTicket,
+              .kv_pages = 5,
+              .promise_pages = 6,
+              .n_pages = 5},
+             {.incarnation = kSelf});
     rig.Say(request);
     rig.Turns();
     std::vector<int32_t> tokens;
@@ -277,6 +281,7 @@ TEST_CASE("scoring a prompt is part of its step, and the step's rows do not wait
   scored.tokens = rig.prompt;
   scored.sampling.temperature = 0;
   scored.prompt_logprobs = 0;
+  SetWhole(&scored, {}, {});
   rig.Say(scored);
   size_t n_told = 0;
   rig.backend.before_scores = [&] {
@@ -309,6 +314,7 @@ TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one blo
   next.epoch = 1;
   next.tokens = rig.sequence_prompt;
   next.sampling.temperature = 0;
+  SetWhole(&next, {}, {});
   rig.Say(next);
   REQUIRE(rig.core->Turn());
   REQUIRE(rig.tokens[9].at(0).token == Expected(rig.sequence_prompt, 1).tokens[0]);
@@ -336,6 +342,7 @@ TEST_CASE("a slice is dropped with its prompt, and the worker goes on") {
   next.epoch = 1;
   next.tokens = rig.prompt;
   next.sampling.temperature = 0;
+  SetWhole(&next, {}, {});
   rig.Say(next);
   rig.Turns();
   REQUIRE(rig.ends.size() == 2);

@@ -7,6 +7,7 @@
 
 #include "tests/support/hash_backend.h"
 #include "tests/support/hash_grammar.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
 #include "worker/worker_core.h"
 
@@ -79,13 +80,12 @@ struct GrammarWorker {
                        .sampling = sampling});
     PrefillRequest prefill{.request_id = id,
                            .epoch = epoch,
-                           .sink = {.incarnation = kSelf},
                            .tokens = kPrompt,
                            .sampling = sampling,
                            .max_total_tokens = static_cast<int32_t>(kPrompt.size()) + max_tokens};
-    prefill.ticket.id = ticket;
-    prefill.ticket.kv_pages = prefill.ticket.n_pages = 2;
-    prefill.ticket.promise_pages = 12;
+    SetWhole(&prefill,
+             {.id = ticket, .promise = ticket, .kv_pages = 2, .promise_pages = 12, .n_pages = 2},
+             {.incarnation = kSelf});
     Send(std::move(prefill));
   }
   void CompileNext() {

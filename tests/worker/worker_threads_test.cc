@@ -11,6 +11,7 @@
 #include "kvtransfer/transfer.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/mem_link.h"
+#include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
 #include "worker/engine_thread.h"
 #include "worker/pool_view.h"
@@ -126,22 +127,18 @@ class Cluster {
     PrefillRequest prefill;
     prefill.request_id = id;
     prefill.epoch = 1;
-    prefill.ticket.id = {.high = 1, .low = id};
-    prefill.ticket.epoch = 1;
-    prefill.ticket.request_id = id;
-    prefill.ticket.sink = 5;
-    prefill.ticket.promise = prefill.ticket.id;
-    prefill.ticket.kv_pages = (n + kPageTokens - 1) / kPageTokens;
-    prefill.ticket.n_pages = prefill.ticket.kv_pages;
-    prefill.ticket.promise_pages = (n + sent.max_tokens + kPageTokens - 1) / kPageTokens;
-    SignTicket(ClusterKey{}, prefill.ticket);
-    prefill.sink = nodes_[2]->peer(5);
+    Ticket ticket{.id = {.high = 1, .low = id}, .epoch = 1, .request_id = id, .sink = 5};
+    ticket.promise = ticket.id;
+    ticket.kv_pages = ticket.n_pages = (n + kPageTokens - 1) / kPageTokens;
+    ticket.promise_pages = (n + sent.max_tokens + kPageTokens - 1) / kPageTokens;
+    SignTicket(ClusterKey{}, ticket);
     prefill.tokens = sent.prompt;
+    SetWhole(&prefill, ticket, nodes_[2]->peer(5));
     prefill.sampling = sent.sampling;
     DecodeRequest decode;
     decode.request_id = id;
     decode.epoch = 1;
-    decode.ticket_id = prefill.ticket.id;
+    decode.ticket_id = ticket.id;
     decode.n_prompt = n;
     decode.max_tokens = sent.max_tokens;
     decode.sampling = sent.sampling;
