@@ -16,7 +16,11 @@ using Phase = PromptState;
 
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts,
                                    KvPool* pool)
-    : options_(options), facts_(facts), pages_(pool, options.reuse_kv), queue_(options.stretch) {
+    : options_(options),
+      facts_(facts),
+      pages_(pool, options.reuse_kv),
+      queue_(options.stretch),
+      slice_cache_(options.kept_slice_time) {
   BATON_CHECK(facts.vocab > 0 && facts.max_context > 0 && options.open_ahead > 0);
 }
 
@@ -29,7 +33,7 @@ void PrefillScheduler::Admit(PrefillRequest request, absl::Time now, SharedGramm
   auto next = std::make_unique<Prompt>(facts_, options_.transitions, pages_.layout().page_tokens,
                                        std::move(request), next_serial_++, now);
   next->grammar = std::move(grammar);
-  EndEarlier(next.get());
+  EndEarlier(*next);
   absl::Status status = CheckRequest(next->request, facts_, pages_.layout(), pages_.total());
   if (n_prompts() >= options_.max_prompts)
     status = absl::ResourceExhaustedError(
@@ -77,7 +81,7 @@ void PrefillScheduler::Break(Prompt* prompt, const char* what, const TicketId& h
   const bool given_up = absl::IsCancelled(status) || absl::IsAborted(status);
   prompt->fault = given_up ? PartFault::kPeer : PartFault::kHandoff;
   if (!given_up) prompt->broken = handoff;
-  prompt->keep = prompt->has_work();
+  prompt->keep = true;
   Stop(prompt, EndReason::kFailed, absl::StrFormat("%s: %s", what, status.ToString()));
 }
 
@@ -97,10 +101,14 @@ void PrefillScheduler::Cancel(RequestId request, Epoch up_to) {
          return p.request.request_id == request && p.request.epoch <= up_to;
        }))
     GiveUp(prompt);
+  DiscardLeft([&](const Prompt& left) {
+    return left.request.request_id == request && left.request.epoch <= up_to;
+  });
 }
 
 void PrefillScheduler::CancelAll() {
   for (Prompt* prompt : queue_.Select([](const Prompt&) { return true; })) GiveUp(prompt);
+  DiscardLeft([](const Prompt&) { return true; });
 }
 
 void PrefillScheduler::GiveUp(Prompt* prompt) {
@@ -114,6 +122,7 @@ void PrefillScheduler::Abandon() {
     queue_.prompts().back()->keep = false;
     End(queue_.prompts().back().get(), EndReason::kCancelled, {});
   }
+  DiscardLeft([](const Prompt&) { return true; });
 }
 
 void PrefillScheduler::OnTime(absl::Time now) {
@@ -124,31 +133,25 @@ void PrefillScheduler::OnTime(absl::Time now) {
          absl::StrFormat("prefill: %s for %s without progress",
                          PromptTable().states[static_cast<int>(Phase(prompt->phase))].name,
                          absl::FormatDuration(now - prompt->progress)));
+  DiscardLeft([&](const Prompt& left) { return now >= slice_cache_.Deadline(left); });
 }
 
 absl::Time PrefillScheduler::NextDeadline() const {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = slice_cache_.NextDeadline();
   for (const auto& prompt : queue_.prompts())
     if (prompt->phase != Phase::kEnding) next = std::min(next, Deadline(*prompt));
   return next;
 }
 
 absl::Time PrefillScheduler::Deadline(const Prompt& prompt) const {
-  if (prompt.phase != Phase::kKept) return prompt.progress + options_.wait_timeout;
-  const absl::Duration took =
-      prompt.slices.front().run ? prompt.progress - prompt.first_step : absl::ZeroDuration();
-  return prompt.progress + took + options_.kept_slice_time;
+  return prompt.progress + options_.wait_timeout;
 }
 
 // Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
 void PrefillScheduler::Stop(Prompt* prompt, EndReason reason, std::string message) {
   if (prompt->phase == Phase::kEnding) return;
-  ParkSlice(prompt);
-  if (!prompt->in_transfer()) {
-    if (prompt->keep) prompt->phase = Phase::kEnding;
-    End(prompt, reason, std::move(message));
-    return;
-  }
+  if (slice_ == prompt) slice_ = nullptr;
+  if (!prompt->in_transfer()) return End(prompt, reason, std::move(message));
   prompt->phase = Phase::kEnding;
   prompt->reason = reason;
   prompt->message = std::move(message);
@@ -171,23 +174,17 @@ void PrefillScheduler::EndIfHandedOver(Prompt* prompt) {
   if (prompt->phase != Phase::kCommitting || prompt->in_transfer()) return;
   if (!prompt->is_remote && prompt->first_output() != nullptr)
     effects_.emplace_back(MakeArrived(prompt));
-  prompt->keep = prompt->has_work();
+  prompt->keep = true;
   End(prompt, EndReason::kLength, {});
 }
 
 void PrefillScheduler::End(Prompt* prompt, EndReason reason, std::string message) {
-  ParkSlice(prompt);
-  if (prompt->phase != Phase::kKept) Emit(MakeEnded(*prompt, reason, std::move(message)));
-  if (std::exchange(prompt->keep, false)) {
-    prompt->phase = Phase::kKept;
-    return;
-  }
+  if (slice_ == prompt) slice_ = nullptr;
+  Emit(MakeEnded(*prompt, reason, std::move(message)));
   prompt->phase = Phase::kEnded;
-  if (parked_ == prompt) parked_ = nullptr;
-  // Not before: an inflow of a later attempt could still land in them.
-  if (prompt->is_rank && !prompt->pages.empty()) pages_.Enter(prompt);
-  pages_.Give(prompt);
-  queue_.Remove(prompt);
+  std::unique_ptr<Prompt> ended = queue_.Remove(prompt);
+  if (ended->keep && ended->is_continuable()) return slice_cache_.Add(std::move(ended));
+  Discard(std::move(ended));
 }
 
 // --- one step
@@ -203,7 +200,7 @@ void PrefillScheduler::SendOpens(absl::Time now) {
   while (ahead < options_.open_ahead) {
     // Prompts that could start and lack pages come before those that would only wait with them.
     Prompt* next = queue_.NextToOpen([this](const Prompt& p) {
-      return !TakesPagesFirst(p) || (pages_.wanted() == 0 && !AwaitsKept(p));
+      return !TakesPagesFirst(p) || (pages_.wanted() == 0 && !queue_.AwaitsSlices(p));
     });
     if (next == nullptr) return;
     if (TakesPagesFirst(*next) && !HoldPages(next)) continue;
@@ -232,7 +229,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
     if (prompt->phase != Phase::kRunning && prompt->phase != Phase::kInflow) {
       if (!TakePagesInTurn(prompt, may_start, now)) {
         // Smaller prompts may pass one that waits for pages, but not for ever.
-        if (queue_.IsAged(*prompt) && !prompt->gave_up()) may_start = false;
+        if (queue_.IsAged(*prompt) && prompt->phase != Phase::kEnding) may_start = false;
         continue;
       }
     }
@@ -253,7 +250,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
 bool PrefillScheduler::TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now) {
   const int wanted = pages_.wanted();
   if (may_start && TakePages(prompt, now)) return true;
-  if (!prompt->request.pages_at_once || AwaitsKept(*prompt)) return false;
+  if (!prompt->request.pages_at_once || queue_.AwaitsSlices(*prompt)) return false;
   pages_.ForgetWanted(wanted);
   prompt->fault = PartFault::kPages;
   Stop(prompt, EndReason::kFailed,
@@ -424,14 +421,14 @@ void PrefillScheduler::TakeEffects(std::vector<PrefillEffect>* out) {
 int64_t PrefillScheduler::queued_tokens() const {
   int64_t tokens = 0;
   for (const auto& prompt : queue_.prompts())
-    if (!prompt->gave_up()) tokens += prompt->remaining();
+    if (prompt->phase != Phase::kEnding) tokens += prompt->remaining();
   return tokens;
 }
 
 double PrefillScheduler::queued_pairs() const {
   double pairs = 0;
   for (const auto& prompt : queue_.prompts())
-    if (!prompt->gave_up()) pairs += prompt->remaining_pairs();
+    if (prompt->phase != Phase::kEnding) pairs += prompt->remaining_pairs();
   return pairs;
 }
 
@@ -443,6 +440,7 @@ int PrefillScheduler::n_running() const {
 int PrefillScheduler::pages_held() const {
   int pages = 0;
   for (const auto& prompt : queue_.prompts()) pages += CountPages(prompt->pages);
+  for (const auto& prompt : slice_cache_.left()) pages += CountPages(prompt->pages);
   return pages;
 }
 

@@ -19,6 +19,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +41,7 @@
 #include "prefill_worker/prompt.h"
 #include "prefill_worker/prompt_pages.h"
 #include "prefill_worker/prompt_queue.h"
+#include "prefill_worker/slice_cache.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -105,11 +108,13 @@ class PrefillScheduler {
   int64_t queued_tokens() const;  // still to be computed
   double queued_pairs() const;    // (query, key) pairs of these tokens
   int n_prompts() const { return queue_.size(); }
+  int n_left() const { return static_cast<int>(slice_cache_.left().size()); }  // by ended attempts
   int n_running() const;
   // Pages that the first prompt able to start lacks; 0: no prompt waits for pages.
   int wanted_pages() const { return pages_.wanted(); }
-  // Gives back the pages of the slice kept the longest, but not of `except`; false: there is none.
-  bool ForgetKept(const Prompt* except = nullptr);
+  // Gives back the pages of the slices that were left first, but not of `except`; false: there are
+  // none.
+  bool DiscardOldest(const Prompt* except = nullptr);
   // Free pages taken by the last Contribute.
   int taken_pages() const { return pages_.taken(); }
 
@@ -130,9 +135,9 @@ class PrefillScheduler {
   bool HoldPages(Prompt* prompt);
   bool TakePages(Prompt* prompt, absl::Time now);
   bool TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now);
-  void EndEarlier(Prompt* next);
-  bool AwaitsKept(const Prompt& prompt) const;
-  void GoOnWith(Prompt* prompt, Prompt* kept);
+  void EndEarlier(const Prompt& next);
+  void Discard(std::unique_ptr<Prompt> left);
+  void DiscardLeft(const std::function<bool(const Prompt&)>& which);
   bool RunsInSteps(Prompt* prompt);
   static bool InflowMoves(const PromptSlice& slice);
   void Run(Prompt* prompt, absl::Time now);
@@ -155,10 +160,9 @@ class PrefillScheduler {
   void GiveUp(Prompt* prompt);
   absl::Time Deadline(const Prompt& prompt) const;
   void Stop(Prompt* prompt, EndReason reason, std::string message);
-  // Ends the attempt since a handoff broke; computed parts of slices are kept.
+  // Ends the attempt since a handoff broke; a later one may continue its slices.
   void Break(Prompt* prompt, const char* what, const TicketId& handoff, const absl::Status& status);
   void End(Prompt* prompt, EndReason reason, std::string message);
-  void ParkSlice(const Prompt* prompt);
   void EndIfReleased(Prompt* prompt);
   void EndIfHandedOver(Prompt* prompt);
   void Emit(TransferCommand command) { effects_.emplace_back(std::move(command)); }
@@ -168,10 +172,11 @@ class PrefillScheduler {
   const PrefillFacts facts_;
   PromptPages pages_;
   PromptQueue queue_;
+  SliceCache slice_cache_;
   int64_t next_serial_ = 0;
   std::vector<Piece> pieces_;  // the running step's
   Prompt* slice_ = nullptr;    // the prompt whose slice runs
-  Prompt* parked_ = nullptr;   // the prompt whose slice stays in the engine without running
+  int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
   std::vector<PrefillEffect> effects_;
 };
 

@@ -60,62 +60,58 @@ bool PrefillScheduler::InflowMoves(const PromptSlice& slice) {
 
 // --- slices that outlive their attempt
 
-// Ends earlier attempts at the request of `next`, and keeps the slices that it can continue.
-void PrefillScheduler::EndEarlier(Prompt* next) {
-  for (Prompt* earlier : queue_.Select([&](const Prompt& p) {
-         return p.request.request_id == next->request.request_id &&
-                p.request.epoch < next->request.epoch;
-       })) {
-    if (!HasSlicesOf(*next, *earlier)) {
+// Ends earlier attempts at the request of `next`, which may continue their slices.
+void PrefillScheduler::EndEarlier(const Prompt& next) {
+  DiscardLeft([&](const Prompt& left) {
+    return left.request.request_id == next.request.request_id && !HasSlicesOf(next, left);
+  });
+  for (Prompt* earlier : queue_.Select(
+           [&](const Prompt& p) { return p.request.request_id == next.request.request_id; })) {
+    if (!HasSlicesOf(next, *earlier)) {
       GiveUp(earlier);
-      continue;
-    }
-    if (!earlier->has_work())  // they go on with nothing
-      for (PromptSlice& slice : next->slices) slice.goes_on = HasSlice(earlier->slices, slice);
-    if (!earlier->gave_up()) {
-      earlier->keep = earlier->has_work();
-      earlier->progress = next->admitted;
+    } else if (earlier->phase != Phase::kEnding) {
+      earlier->keep = true;
+      earlier->progress = next.admitted;
       Stop(earlier, EndReason::kCancelled, {});
     }
   }
 }
 
-// The pages it will have are not free of the earlier attempt's handoffs yet.
-bool PrefillScheduler::AwaitsKept(const Prompt& prompt) const {
-  const Prompt* const kept = queue_.FindKeptFor(prompt);
-  return kept != nullptr && kept->phase != Phase::kKept;
-}
-
-// Takes pages from kept slices if need be, but never from those kept for this prompt.
+// Takes what an earlier attempt has left, once its handoffs have ended, and pages of other slices
+// that were left if need be.
 bool PrefillScheduler::HoldPages(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
-  if (AwaitsKept(*prompt)) return false;
-  Prompt* const kept = queue_.FindKeptFor(*prompt);
+  if (queue_.AwaitsSlices(*prompt)) return false;
+  Prompt* const left = slice_cache_.Find(*prompt);
+  const bool has_pages = left != nullptr && !left->pages.empty();
   const int wanted = pages_.wanted();
-  while (!(kept != nullptr ? pages_.TakeOver(prompt, kept) : pages_.Take(prompt))) {
-    if (!ForgetKept(kept)) return false;
+  while (!(has_pages ? pages_.TakeOver(prompt, left) : pages_.Take(prompt))) {
+    if (!DiscardOldest(left)) return false;
     pages_.ForgetWanted(wanted);
   }
-  if (kept != nullptr) GoOnWith(prompt, kept);
+  if (left == nullptr) return true;
+  if (has_pages) prompt->first_step = left->first_step;
+  for (PromptSlice& slice : prompt->slices) TakeOver(left->slices, pages_.layout(), &slice);
+  slice_cache_.TakeFirst([left](const Prompt& first) { return &first == left; });
   return true;
 }
 
-bool PrefillScheduler::ForgetKept(const Prompt* except) {
-  Prompt* const kept = queue_.FirstKept(except);
-  if (kept != nullptr) End(kept, EndReason::kCancelled, {});
-  return kept != nullptr;
+bool PrefillScheduler::DiscardOldest(const Prompt* except) {
+  auto left = slice_cache_.TakeFirst([except](const Prompt& first) { return &first != except; });
+  if (left == nullptr) return false;
+  Discard(std::move(left));
+  return true;
 }
 
-void PrefillScheduler::GoOnWith(Prompt* prompt, Prompt* kept) {
-  prompt->first_step = kept->first_step;
-  for (PromptSlice& slice : prompt->slices) TakeOver(kept->slices, pages_.layout(), &slice);
-  if (parked_ == kept) parked_ = prompt;
-  End(kept, EndReason::kCancelled, {});
+void PrefillScheduler::DiscardLeft(const std::function<bool(const Prompt&)>& which) {
+  while (auto left = slice_cache_.TakeFirst(which)) Discard(std::move(left));
 }
 
-// Stops running the slice; the engine holds it until another slice begins.
-void PrefillScheduler::ParkSlice(const Prompt* prompt) {
-  if (slice_ == prompt) parked_ = std::exchange(slice_, nullptr);
+// Gives back the pages of what is left; they may be found by others.
+void PrefillScheduler::Discard(std::unique_ptr<Prompt> left) {
+  // Not before: an inflow of a later attempt could still land in them.
+  if (left->is_rank && !left->pages.empty()) pages_.Enter(left.get());
+  pages_.Give(left.get());
 }
 
 // --- the slice
@@ -125,7 +121,11 @@ void PrefillScheduler::ParkSlice(const Prompt* prompt) {
 bool PrefillScheduler::RunsInSteps(Prompt* prompt) {
   if (!prompt->is_rank) return true;
   PromptSlice& slice = prompt->slice();
-  if (parked_ == prompt && !slice.run && !slice.is_computed()) slice.in_steps = true;
+  const auto is_on_engine = [this](const PromptSlice& later) {
+    return later.run && later.run_id == engine_run_ && !later.is_computed();
+  };
+  if (!slice.run && !slice.is_computed())
+    slice.in_steps |= std::any_of(prompt->slices.begin(), prompt->slices.end(), is_on_engine);
   return slice.in_steps;
 }
 
@@ -136,12 +136,11 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   bool again = prompt->request.epoch > 1 && !slice.goes_on;
   if (!done) {
     if (slice_ != nullptr) return;
-    if (parked_ != prompt) {
-      again |= slice.run.has_value();
-      slice.run.reset();  // the engine has another by now
+    if (slice.run && slice.run_id != engine_run_) {  // the engine has another by now
+      again = true;
+      slice.run.reset();
     }
     slice_ = prompt;
-    parked_ = nullptr;
   }
   Run(prompt, now);
   if (slice.has_inflow()) PassOn(*prompt, {});
@@ -161,11 +160,12 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
                       .inflow_pages = slice.has_inflow() ? slice.begin / page_tokens : 0,
                       .page_tokens = page_tokens,
                       .segment_keys = facts_.slice_keys});
+  slice.run_id = ++engine_run_;
   if (again) prompt->recomputed += slice.run->n_rows();
 }
 
 // For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
-// A slice that was kept may have begun with one that this attempt does not have.
+// A slice that was left may have begun with one that this attempt does not have.
 std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
   if (!has_slice()) return std::nullopt;
   const PromptSlice& slice = slice_->slice();

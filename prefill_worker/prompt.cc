@@ -62,10 +62,8 @@ bool Prompt::in_transfer() const {
                      [](const PromptSlice& slice) { return slice.in_transfer(); });
 }
 
-bool Prompt::has_work() const {
-  return is_rank && (!request.wants_first_token || slices.back().done < size()) &&
-         std::any_of(slices.begin(), slices.end(),
-                     [](const PromptSlice& slice) { return slice.has_begun(); });
+bool Prompt::is_continuable() const {
+  return is_rank && !(request.wants_first_token && slices.back().is_computed());
 }
 
 SliceOutput* Prompt::first_output() {

@@ -45,7 +45,7 @@ struct Prompt {
   absl::Time first_step;
   absl::Time progress;      // time of the last progress
   bool awaits = false;      // the transfer room knows where inflows land
-  bool keep = false;        // the slices are kept for a later attempt when this one ends
+  bool keep = false;        // a later attempt may continue the slices (SliceCache)
   int32_t first_token = 0;  // while kCommitting, if this worker decodes too
   // While kEnding.
   EndReason reason = EndReason::kLength;
@@ -69,19 +69,17 @@ struct Prompt {
   double remaining_pairs() const;
   // True if the slice at hand gives no token: another rank, or the next slice, waits for it.
   bool is_for_rank() const { return !request.wants_first_token || !is_last_slice(); }
-  // True if some of a relay's slices is computed or has arrived. A tail that is done does not
-  // count.
-  bool has_work() const;
+  // True if a later attempt could continue the slices: none of a tail that is done is wanted.
+  bool is_continuable() const;
   // True while a handoff may still read or write the pages.
   bool in_transfer() const;
-  bool gave_up() const { return phase == PromptState::kEnding || phase == PromptState::kKept; }
   bool CanRun() const {
     return phase == PromptState::kPromised || phase == PromptState::kInflow ||
            phase == PromptState::kRunning || (phase == PromptState::kQueued && !is_remote);
   }
 };
 
-// True if `next`, of a later attempt, computes the very slices that `earlier` does, perhaps a lost
+// True if `next`, of a later attempt, computes the very slices that `earlier` did, perhaps a lost
 // rank's too, so that their computed part and pages can be taken over.
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier);
 

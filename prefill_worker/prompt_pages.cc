@@ -45,15 +45,15 @@ bool PromptPages::Take(Prompt* prompt) {
   return false;
 }
 
-bool PromptPages::TakeOver(Prompt* prompt, Prompt* kept) {
-  const int missing = prompt->pages_needed - static_cast<int>(kept->pages.size());
+bool PromptPages::TakeOver(Prompt* prompt, Prompt* left) {
+  const int missing = prompt->pages_needed - static_cast<int>(left->pages.size());
   BATON_CHECK(missing >= 0 && prompt->pages.empty());
   if (missing > 0 && missing > pool_->free() - kept_) {
     if (wanted_ == 0) wanted_ = missing;
     return false;
   }
-  prompt->pages = std::exchange(kept->pages, {});
-  prompt->chain = kept->chain;
+  prompt->pages = std::exchange(left->pages, {});
+  prompt->chain = left->chain;
   BATON_CHECK(pool_->Take(missing, &prompt->pages));
   taken_ += missing;
   return true;

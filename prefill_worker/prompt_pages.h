@@ -23,9 +23,9 @@ class PromptPages {
   // Takes all pages of a prompt that has none, those found in the index first. False: too few pages
   // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any.
   bool Take(Prompt* prompt);
-  // Like Take, but moves the pages of an earlier attempt, `kept`, to the prompt and takes only the
-  // missing ones.
-  bool TakeOver(Prompt* prompt, Prompt* kept);
+  // Like Take, but moves the pages that an earlier attempt has left to the prompt and takes only
+  // the missing ones.
+  bool TakeOver(Prompt* prompt, Prompt* left);
   // Sets wanted() back before Take is tried again, after others gave pages back.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
   // Publishes full pages to the prefix index, except pages that incoming KV may still write.

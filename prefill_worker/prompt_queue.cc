@@ -13,11 +13,13 @@ Prompt* PromptQueue::Add(std::unique_ptr<Prompt> prompt) {
   return prompts_.back().get();
 }
 
-void PromptQueue::Remove(const Prompt* prompt) {
+std::unique_ptr<Prompt> PromptQueue::Remove(const Prompt* prompt) {
   const auto it = std::find_if(prompts_.begin(), prompts_.end(),
                                [prompt](const auto& p) { return p.get() == prompt; });
   BATON_CHECK(it != prompts_.end());
+  std::unique_ptr<Prompt> removed = std::move(*it);
   prompts_.erase(it);
+  return removed;
 }
 
 PromptQueue::Found PromptQueue::FindOutput(const TicketId& ticket) const {
@@ -35,20 +37,10 @@ PromptQueue::Found PromptQueue::FindInflow(const TicketId& id) const {
   return {};
 }
 
-Prompt* PromptQueue::FindKeptFor(const Prompt& prompt) const {
-  for (const auto& earlier : prompts_)
-    if ((earlier->keep || earlier->phase == PromptState::kKept) && HasSlicesOf(prompt, *earlier))
-      return earlier.get();
-  return nullptr;
-}
-
-Prompt* PromptQueue::FirstKept(const Prompt* except) const {
-  Prompt* first = nullptr;
-  for (const auto& prompt : prompts_)
-    if (prompt->phase == PromptState::kKept && prompt.get() != except &&
-        (first == nullptr || prompt->progress < first->progress))
-      first = prompt.get();
-  return first;
+bool PromptQueue::AwaitsSlices(const Prompt& prompt) const {
+  return std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& earlier) {
+    return earlier->keep && earlier->is_continuable() && HasSlicesOf(prompt, *earlier);
+  });
 }
 
 const std::vector<Prompt*>& PromptQueue::Select(const std::function<bool(const Prompt&)>& which) {

@@ -24,7 +24,7 @@ class PromptQueue {
   explicit PromptQueue(int stretch) : stretch_(stretch) {}
 
   Prompt* Add(std::unique_ptr<Prompt> prompt);
-  void Remove(const Prompt* prompt);
+  std::unique_ptr<Prompt> Remove(const Prompt* prompt);
 
   int size() const { return static_cast<int>(prompts_.size()); }
   // In the order of admission.
@@ -38,10 +38,8 @@ class PromptQueue {
   Found FindOutput(const TicketId& ticket) const;
   // Finds the slice whose inflow has this id and may still arrive.
   Found FindInflow(const TicketId& id) const;
-  // The prompt whose slices are, or will be, kept for this one; nullptr: none.
-  Prompt* FindKeptFor(const Prompt& prompt) const;
-  // The prompt kept the longest, `except` left out; nullptr: none.
-  Prompt* FirstKept(const Prompt* except) const;
+  // True if an earlier attempt that will leave its slices to this one is not over yet.
+  bool AwaitsSlices(const Prompt& prompt) const;
   // Prompts that `which` allows, in the order of admission. Valid until the next call of Select or
   // InOrder.
   const std::vector<Prompt*>& Select(const std::function<bool(const Prompt&)>& which);

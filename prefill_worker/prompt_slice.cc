@@ -62,6 +62,7 @@ void TakeOver(const std::vector<PromptSlice>& kept, const KvLayout& layout, Prom
     if (IsSameSlice(before, *slice)) {
       slice->goes_on = true;
       if (before.run) slice->run.emplace(*before.run);
+      slice->run_id = before.run_id;
       if (before.run || before.is_computed() || !slice->has_inflow()) slice->done = before.done;
     } else if (before.lacks_from <= slice->begin && slice->end <= before.begin &&
                !before.misses_inflow(n_layers)) {

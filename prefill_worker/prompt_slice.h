@@ -34,6 +34,7 @@ struct PromptSlice {
   std::vector<SliceOutput> outputs{};
 
   std::optional<SliceRun> run{};   // a rank's progress, once begun, also in an earlier attempt
+  int64_t run_id = 0;              // of `run`: the engine holds one run at a time
   bool goes_on = false;            // continues what an earlier attempt computed here
   bool in_steps = false;           // a rank's slice computed in steps: the engine holds a later one
   bool inflow_open = false;        // the inflow may still write pages
@@ -52,7 +53,6 @@ struct PromptSlice {
   }
   // Tokens still to be computed.
   int32_t remaining() const { return run ? run->remaining() : end - done; }
-  bool has_begun() const { return run || inflow.has_begun(); }
   bool in_transfer() const;
 };
 

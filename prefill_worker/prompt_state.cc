@@ -16,7 +16,6 @@ constexpr StateRow kStates[] = {
     // Not by a timer of this object: what may still be read or written must not be given back.
     {"ending", "kDrainTimeoutUs of the handoffs' machines, which close the connection",
      "HandoffEnded, InflowFailed: ended"},
-    {"kept", "kept_slice_time and the time it took; sooner when its pages are wanted", "ended"},
     {"ended", "", ""}};
 constexpr TransitionRow kTransitions[] = {
     Move(S::kQueued, S::kOpening),    Move(S::kQueued, S::kRunning),
@@ -29,8 +28,7 @@ constexpr TransitionRow kTransitions[] = {
     Move(S::kInflow, S::kRunning),    Move(S::kInflow, S::kEnding),
     Move(S::kInflow, S::kEnded),      Move(S::kRunning, S::kInflow),
     Move(S::kCommitting, S::kEnding), Move(S::kCommitting, S::kEnded),
-    Move(S::kCommitting, S::kKept),   Move(S::kEnding, S::kEnded),
-    Move(S::kEnding, S::kKept),       Move(S::kKept, S::kEnded)};
+    Move(S::kEnding, S::kEnded)};
 
 }  // namespace
 

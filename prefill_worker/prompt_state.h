@@ -14,7 +14,6 @@ enum class PromptState {
   kRunning,     // some chunk was computed, its first token was not
   kCommitting,  // computed and committed; the handoff has not ended
   kEnding,      // given up: the handoff was cancelled and may still read its pages
-  kKept,        // told to have ended; what there is of its slice waits for a later attempt
   kEnded
 };
 

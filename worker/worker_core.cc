@@ -262,9 +262,9 @@ void WorkerCore::LendPages() {
   needs.sequence_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
-  // Kept slices make neither rows nor sequences wait, nor a worker that is to end.
+  // What ended attempts have left makes neither rows nor sequences wait.
   const int sequences = lender_.waiting() > 0 ? needs.sequence_pages - lender_.lent() : 0;
-  while ((draining_ || pool_->free() < needs.growth_pages + sequences) && prefill_.ForgetKept()) {
+  while (pool_->free() < needs.growth_pages + sequences && prefill_.DiscardOldest()) {
   }
   lends_more_ = lender_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));

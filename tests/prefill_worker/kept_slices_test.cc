@@ -308,7 +308,7 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
   RelayFixture mended = relay.Mended(1, head.get());
   mended.AdmitAll();
   const bool wanted = GENERATE(false, true);
-  if (wanted) REQUIRE(head->scheduler->ForgetKept());  // a row wants the page
+  if (wanted) REQUIRE(head->scheduler->DiscardOldest());  // a row wants the page
   REQUIRE(head->Step(100) == 0);
   REQUIRE(head->scheduler->wanted_pages() == (wanted ? 6 : 3));
   REQUIRE(head->pool->held() == (wanted ? 3 : 6));
@@ -351,7 +351,7 @@ TEST_CASE("kept slices delay no prompt, and are kept for a while only") {
   if (why == kAbandon) head->scheduler->Abandon();
   head->Collect();
   REQUIRE(head->pool->held() == 0);
-  REQUIRE(head->scheduler->n_prompts() == 0);
+  REQUIRE(head->scheduler->n_left() == 0);
   REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // the part was reported as ended
   tail->scheduler->Abandon();
 }

@@ -263,11 +263,11 @@ TEST_CASE("what becomes of a hop that breaks") {
   REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
   REQUIRE(ring.head().ends.at(7).fault == PartFault::kHandoff);
   // Both keep their slices for another attempt, unless the token is computed.
-  REQUIRE(ring.head().scheduler->n_prompts() == 1);
-  REQUIRE(ring.tail().scheduler->n_prompts() == (is_computed ? 0 : 1));
+  REQUIRE(ring.head().scheduler->n_left() == 1);
+  REQUIRE(ring.tail().scheduler->n_left() == (is_computed ? 0 : 1));
   for (auto& worker : ring.workers) {
     worker->ForgetKept();
-    REQUIRE(worker->scheduler->n_prompts() == 0);
+    REQUIRE(worker->scheduler->n_left() == 0);
     REQUIRE(worker->pool->held() == 0);
   }
 }

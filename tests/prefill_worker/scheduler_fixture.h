@@ -54,7 +54,7 @@ struct SchedulerFixture {
     scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
   }
   ~SchedulerFixture() {
-    while (scheduler->ForgetKept()) {
+    while (scheduler->DiscardOldest()) {
     }
   }
 
