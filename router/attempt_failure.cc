@@ -46,15 +46,14 @@ void AttemptFault::OnWorkerLost(const char* role, Incarnation worker, const std:
 }
 
 void AttemptFault::AddHop(const Plan& plan, Incarnation from, PartFault fault) {
-  size_t rank = 0;  // in the order of slices
-  while (rank < plan.heads.size() && plan.heads[rank].worker != from) ++rank;
-  const bool is_tail = rank == plan.heads.size();
-  if (fault == PartFault::kPush || (fault == PartFault::kHandoff && is_tail))
+  const std::vector<Incarnation> ring = plan.PrefillWorkers();
+  const auto rank = static_cast<size_t>(std::find(ring.begin(), ring.end(), from) - ring.begin());
+  if (fault == PartFault::kPush || (fault == PartFault::kHandoff && from == plan.prefill()))
     AddOnce(&hops_, {from, plan.decode});
   else if (fault == PartFault::kHandoff || fault == PartFault::kRing)
-    AddOnce(&hops_, {from, plan.WorkerOf(rank + 1)});
+    AddOnce(&hops_, {from, ring[(rank + 1) % ring.size()]});
   else if (fault == PartFault::kInflow)
-    AddOnce(&hops_, {plan.WorkerOf(rank + plan.heads.size()), from});
+    AddOnce(&hops_, {ring[(rank + ring.size() - 1) % ring.size()], from});
 }
 
 Incarnation AttemptFault::Culprit() const {
@@ -97,7 +96,7 @@ void FailureRecord::BlameHandoff(const Plan& plan, bool spoke) {
     return;
   }
   Blame(plan.decode);
-  if (!AddOnce(&failed_senders_, plan.prefill)) Blame(plan.prefill);
+  if (!AddOnce(&failed_senders_, plan.prefill())) Blame(plan.prefill());
 }
 
 }  // namespace baton

@@ -112,7 +112,7 @@ Ticket RouterDispatch::MintTicket(const Request& request, Incarnation sink, Tick
 void RouterDispatch::SendAttempt(const Request& request) {
   const Plan& plan = request.attempt()->plan();
   const AttemptSpec& spec = request.attempt()->spec();
-  const WorkerAnnounce& prefill = *cluster_.members.Find(plan.prefill);
+  const WorkerAnnounce& prefill = *cluster_.members.Find(plan.prefill());
   TransferPeer sink;
   Ticket handoff;
   if (plan.decode != 0) {
@@ -121,7 +121,7 @@ void RouterDispatch::SendAttempt(const Request& request) {
     handoff.promise_pages = spec.PromisePages(prefill.page_tokens);
   }
   if (plan.push == RelayPush::kAll)
-    handoff.first_page = *(plan.SliceEnds(spec).end() - 2) / prefill.page_tokens;
+    handoff.first_page = plan.BeginOf(plan.slices.size() - 1) / prefill.page_tokens;
   const Ticket ticket = MintTicket(request, plan.decode, handoff);
   if (plan.decode != 0) Send(plan.decode, DecodePart(request, ticket.id));
   if (!plan.HeadWorkers().empty()) {
@@ -130,18 +130,20 @@ void RouterDispatch::SendAttempt(const Request& request) {
     ++totals_.relays_by_push[static_cast<size_t>(plan.push)];
   }
   const std::vector<RelayRound> slices = MintSlices(request, ticket);
-  const size_t n_ranks = plan.n_ranks();
   // From the tail to the first head: each is the receiver of the one before it.
-  for (size_t rank = n_ranks; rank-- > 0;) {
-    if (rank + 1 < n_ranks && plan.StaysThere(rank)) continue;  // it has been sent
-    const size_t last = slices.size() - n_ranks + rank;
-    PrefillRequest part = rank + 1 == n_ranks
-                              ? PrefillPart(request, ticket, sink, slices[last].inflow)
-                              : HeadPart(request, slices[last]);
-    for (size_t slice = 0; slice < last; ++slice)
-      if (plan.WorkerOf(slice) == plan.WorkerOf(last)) part.earlier.push_back(slices[slice]);
-    if (part.is_head) part.pages_at_once = plan.TakesPagesAtOnce(rank);
-    Send(plan.WorkerOf(rank), std::move(part));
+  std::vector<Incarnation> workers = plan.PrefillWorkers();
+  for (; !workers.empty(); workers.pop_back()) {
+    const Incarnation worker = workers.back();
+    std::vector<RelayRound> own;
+    for (size_t slice = 0; slice < slices.size(); ++slice)
+      if (plan.slices[slice].worker == worker) own.push_back(slices[slice]);
+    PrefillRequest part = worker == plan.prefill()
+                              ? PrefillPart(request, ticket, sink, own.back().inflow)
+                              : HeadPart(request, own.back());
+    own.pop_back();
+    part.earlier = std::move(own);
+    if (part.is_head) part.pages_at_once = plan.TakesPagesAtOnce(worker);
+    Send(worker, std::move(part));
   }
 }
 
@@ -149,20 +151,19 @@ void RouterDispatch::SendAttempt(const Request& request) {
 // receiver of its KV. main: the ticket of the handoff to the decode worker.
 std::vector<RelayRound> RouterDispatch::MintSlices(const Request& request, const Ticket& main) {
   const Plan& plan = request.attempt()->plan();
-  const AttemptSpec& spec = request.attempt()->spec();
-  const std::vector<int32_t> ends = plan.SliceEnds(spec), hops = plan.HopTokens(spec);
-  const int32_t page_tokens = cluster_.members.Find(plan.prefill)->page_tokens;
-  std::vector<RelayRound> slices(ends.size());
+  const std::vector<int32_t> hops = plan.HopTokens();
+  const int32_t page_tokens = cluster_.members.Find(plan.prefill())->page_tokens;
+  std::vector<RelayRound> slices(plan.slices.size());
   for (size_t slice = 0; slice + 1 < slices.size(); ++slice) {
     RelayRound& round = slices[slice];
-    const Incarnation next = plan.WorkerOf(slice + 1);
-    round.tokens = ends[slice];
-    if (plan.push == RelayPush::kAll)
-      round.push = PushOf(request, main, slice == 0 ? 0 : ends[slice - 1], ends[slice]);
-    if (plan.StaysThere(slice)) continue;
+    const auto [worker, end] = plan.slices[slice];
+    const Incarnation next = plan.slices[slice + 1].worker;
+    round.tokens = end;
+    if (plan.push == RelayPush::kAll) round.push = PushOf(request, main, plan.BeginOf(slice), end);
+    if (next == worker) continue;
     round.ticket = MintTicket(request, next, {.kv_pages = hops[slice] / page_tokens});
     round.sink = cluster_.members.Find(next)->transfer;
-    slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = ends[slice]};
+    slices[slice + 1].inflow = {.ticket_id = round.ticket.id, .tokens = end};
   }
   return slices;
 }
@@ -181,9 +182,7 @@ Push RouterDispatch::PushOf(const Request& request, const Ticket& main, int32_t 
 }
 
 void RouterDispatch::TakeBack(const Request& request, const std::optional<Plan>& next) {
-  const auto goes_on = [&](Incarnation worker) {
-    return next && (next->prefill == worker || next->IsHead(worker));
-  };
+  const auto goes_on = [&](Incarnation worker) { return next && next->Computes(worker); };
   for (const Incarnation worker : request.attempt()->OpenWorkers()) {
     if (goes_on(worker)) continue;  // the next attempt ends this one there
     if (cluster_.members.Find(worker) == nullptr) continue;
@@ -208,7 +207,7 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
     LogMend(request, *mended, failure);
     request.mended = true;
     ++(mended->decode == attempt.plan().decode ? totals_.ranks_replaced : totals_.sinks_replaced);
-    totals_.replaced_in_rounds += mended->n_rounds() > 1;
+    totals_.replaced_in_rounds += attempt.plan().n_rounds() > 1;
   }
   TakeBack(request, mended);
   request.Recall(now);
@@ -231,14 +230,13 @@ void RouterDispatch::LogMend(const Request& request, const Plan& mended,
   const Attempt& attempt = *request.attempt();
   const Plan& plan = attempt.plan();
   const Incarnation culprit = attempt.fault().Culprit();
-  const std::vector<int32_t> ends = plan.SliceEnds(attempt.spec());
   std::string slices;
   Incarnation stand_in = mended.decode;
-  for (size_t slice = 0; slice < ends.size(); ++slice) {
-    if (plan.WorkerOf(slice) != culprit) continue;
-    stand_in = mended.WorkerOf(slice);
-    absl::StrAppend(&slices, slices.empty() ? "" : ",", slice == 0 ? 0 : ends[slice - 1], "-",
-                    ends[slice]);
+  for (size_t slice = 0; slice < plan.slices.size(); ++slice) {
+    if (plan.slices[slice].worker != culprit) continue;
+    stand_in = mended.slices[slice].worker;
+    absl::StrAppend(&slices, slices.empty() ? "" : ",", plan.BeginOf(slice), "-",
+                    plan.slices[slice].end);
   }
   LogInfo("request %s goes on as a relay after %s  worker %s in place of %s  computes again %s",
           request.wanted().name, failure.message, cluster_.members.Find(stand_in)->name,
@@ -271,18 +269,19 @@ bool RouterDispatch::MayMend(const Request& request, absl::Time now) const {
 // Counts bytes that cross in all relays that share a link, so the rest is never overstated.
 std::vector<HopProgress> RouterDispatch::HopsOf(const Attempt::Order& order) const {
   const Plan& plan = order.plan;
-  const std::vector<int32_t> tokens = plan.HopTokens(order.spec);
-  std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
+  const std::vector<int32_t> tokens = plan.HopTokens();
+  const size_t n_ranks = plan.PrefillWorkers().size();
+  std::vector<HopProgress> links(std::min(n_ranks, tokens.size()));
   for (size_t i = 0; i < links.size(); ++i) {
-    const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster_.members.Find(plan.WorkerOf(i));
+    const Incarnation next = plan.slices[i + 1].worker;
+    const WorkerAnnounce* const sender = cluster_.members.Find(plan.slices[i].worker);
     // Lost, and its part had ended.
     if (sender == nullptr || cluster_.members.Find(next) == nullptr) continue;
     const LinkRate link = cluster_.members.LinkOf(sender->incarnation, next);
     const int64_t before = i < order.crossed_before.size() ? order.crossed_before[i] : 0;
     links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
     links[i].bytes_per_second = link.bytes_per_second;
-    for (size_t hop = i; hop < tokens.size(); hop += plan.n_ranks())
+    for (size_t hop = i; hop < tokens.size(); hop += n_ranks)
       links[i].bytes += int64_t{tokens[hop]} * sender->kv_token_bytes * sender->n_layers;
   }
   return links;
@@ -293,7 +292,7 @@ std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::T
   const Plan& plan = attempt.plan();
   AttemptSpec spec = attempt.spec();
   spec.may_relay = false;
-  spec.kept = {.worker = plan.heads.front().worker, .tokens = plan.SliceEnds(spec).front()};
+  spec.kept = {.worker = plan.slices.front().worker, .tokens = plan.slices.front().end};
   const std::optional<Plan> alone = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
   const std::vector<HopProgress> hops = HopsOf(attempt.order());
   // Other causes of lateness, a busy machine for example, would make one worker late too.
@@ -305,7 +304,7 @@ std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::T
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
       "worker alone is predicted to take %s",
-      attempt.NameOf(plan.WorkerOf(*slow)), attempt.NameOf(plan.WorkerOf(*slow + 1)),
+      attempt.NameOf(plan.slices[*slow].worker), attempt.NameOf(plan.slices[*slow + 1].worker),
       hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
