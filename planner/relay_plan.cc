@@ -66,12 +66,17 @@ int MinRounds(std::span<const OfferedWorker> offered, std::span<const int> ranks
   return static_cast<int>(1 + (tokens - 1) / max_slice_tokens);
 }
 
-bool Fits(std::span<const int> slices, std::span<const OfferedWorker> offered,
-          std::span<const int> ranks) {
-  for (size_t i = 0; i < slices.size(); ++i)
-    if (slices[i] > offered[static_cast<size_t>(ranks[i % ranks.size()])].max_slice_tokens)
-      return false;
-  return true;
+// The slices for the ranks in turn; empty if one is longer than its rank takes.
+std::vector<RelaySlice> InTurn(std::span<const int> slices, std::span<const OfferedWorker> offered,
+                               std::span<const int> ranks) {
+  std::vector<RelaySlice> planned;
+  int end = 0;
+  for (const int tokens : slices) {
+    const int rank = ranks[planned.size() % ranks.size()];
+    if (tokens > offered[static_cast<size_t>(rank)].max_slice_tokens) return {};
+    planned.push_back({.worker = rank, .end = end += tokens});
+  }
+  return planned;
 }
 
 // all: the chain with the slices of all rounds. The sooner choice for the last round is used in all
@@ -109,7 +114,7 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
 }
 
 // Plan of these workers together, in their order and in as few rounds as their slices allow, or in
-// more if that is sooner and the sharing may add rounds. No ranks if a slice would be too short or
+// more if that is sooner and the sharing may add rounds. No slices if a slice would be too short or
 // too long. The first rank has `cached` tokens of its first slice. Seconds count from the moment
 // all ranks can begin.
 RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
@@ -128,13 +133,14 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
     if (slices.empty()) break;
     const std::vector<double> exact(slices.begin(), slices.end());
     slices.front() += cached;  // must fit even if the cached tokens are gone
-    if (!Fits(slices, offered, ranks)) continue;
+    std::vector<RelaySlice> planned = InTurn(slices, offered, ranks);
+    if (planned.empty()) continue;
     const PushedChain chain = {exact, double(request.prefix), speeds, link, sinks, double(cached)};
     const PushChoice push = PushInRounds(cost, request, chain);
     const double seconds =
         ChainSeconds(cost, link, exact, request.prefix, speeds, cached) + push.delay;
-    if (!best.ranks.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
-    best = {.ranks = ranks, .slices = std::move(slices), .seconds = seconds, .push = push.push};
+    if (!best.slices.empty() && seconds >= best.seconds * (1 - kRoundSaves)) break;
+    best = {.slices = std::move(planned), .seconds = seconds, .push = push.push};
     if (!request.rules.sharing->may_add_rounds()) break;
   }
   return best;
@@ -153,9 +159,8 @@ RelayPlan Alone(const PrefillCost& cost, std::span<const OfferedWorker> offered,
     const OfferedWorker& worker = offered[static_cast<size_t>(i)];
     if (request.must >= 0 && i != request.must) continue;
     const double seconds = worker.seconds + AloneSeconds(cost, worker, request);
-    if (best.ranks.empty() || seconds < best.seconds) {
-      best = {.ranks = {i},
-              .slices = {request.tokens},
+    if (best.slices.empty() || seconds < best.seconds) {
+      best = {.slices = {{.worker = i, .end = request.tokens}},
               .seconds = seconds,
               .begin = worker.seconds,
               .alone = seconds};
@@ -221,7 +226,7 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   BATON_CHECK(!offered.empty() && request.tokens > 0);
   RelayPlan best = Alone(cost, offered, request);
   const double alone = best.seconds;
-  const OfferedWorker& single = offered[static_cast<size_t>(best.ranks.front())];
+  const OfferedWorker& single = offered[static_cast<size_t>(best.slices.front().worker)];
   const double alone_work = AloneSeconds(cost, single, request) * single.speed;
   const double alone_delayed = alone_work / single.speed * single.passed;
   const bool forced = request.rules.min_ranks > 1;
@@ -236,12 +241,12 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
       const int cached = CachedOf(offered[static_cast<size_t>(ranks.front())], request.tokens);
       RelayPlan relay = Together(cost, offered, ranks, request, cached);
-      if (relay.ranks.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
-      if (relay.ranks.empty()) continue;
+      if (relay.slices.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
+      if (relay.slices.empty()) continue;
       const double taken = relay.seconds * margin;
       double work = 0;     // a rank is occupied until the last one is done
       double delayed = 0;  // total delay of other prompts
-      for (const int rank : relay.ranks) {
+      for (const int rank : ranks) {
         const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
         relay.begin = std::max(relay.begin, worker.slice_seconds);
         work += taken * worker.speed;

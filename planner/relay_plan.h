@@ -38,9 +38,15 @@ struct OfferedWorker {
   int cached = 0;
 };
 
+// Tokens of the prompt behind the slice before, up to `end`.
+struct RelaySlice {
+  int worker = 0;  // index of the offered worker
+  int end = 0;
+  bool operator==(const RelaySlice&) const = default;
+};
+
 struct RelayPlan {
-  std::vector<int> ranks;            // indexes of offered workers, in slice order
-  std::vector<int> slices;           // (rounds x ranks) tokens, in the order of the prompt
+  std::vector<RelaySlice> slices;    // in the order of the prompt, by the ranks in turn; one: alone
   double seconds = 0;                // from now to the first token
   double begin = 0;                  // part of `seconds` until all ranks can begin
   double alone = 0;                  // `seconds` of the best worker alone

@@ -1,4 +1,4 @@
-// What ended attempts have left of their slices: pages and progress, for a later attempt at the
+// Slices that ended attempts have left, with their pages and progress, for a later attempt at the
 // same request. They go like cached pages: when somebody lacks pages, or after a while. So what is
 // left makes nobody wait. Engine thread.
 #pragma once
@@ -19,7 +19,7 @@ class SliceCache {
 
   // `ended`: a rank's prompt, no handoff of which reads or writes its pages any more.
   void Add(std::unique_ptr<Prompt> ended) { left_.push_back(std::move(ended)); }
-  // What an earlier attempt has left for this one; null: nothing. Valid until it is taken.
+  // Finds what an earlier attempt has left for this one; null: nothing. Valid until it is taken.
   Prompt* Find(const Prompt& next) const;
   // Takes out the first one left of those that `which` allows; null: there is none.
   std::unique_ptr<Prompt> TakeFirst(const std::function<bool(const Prompt&)>& which);

@@ -36,7 +36,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
       open_heads_(plan().HeadWorkers()),
       scored_(surprised_ ? spec().n_prompt - 1 : 0, wanted.prompt_logprobs),
       fault_(options.blame_wait) {
-  timeline_.prefill_worker = NameOf(plan().prefill);
+  timeline_.prefill_worker = NameOf(plan().prefill());
   timeline_.decode_worker = NameOf(plan().decode);
   timeline_.prefill_heads = absl::StrJoin(
       open_heads_, ",", [this](std::string* out, Incarnation head) { out->append(NameOf(head)); });
@@ -57,15 +57,15 @@ absl::Time Attempt::Alarm() const {
 std::vector<Incarnation> Attempt::OpenWorkers() const {
   std::vector<Incarnation> workers;
   if (decode_open_) workers.push_back(plan().decode);
-  if (prefill_open_ && !(decode_open_ && plan().prefill == plan().decode))
-    workers.push_back(plan().prefill);
+  if (prefill_open_ && !(decode_open_ && plan().prefill() == plan().decode))
+    workers.push_back(plan().prefill());
   workers.insert(workers.end(), open_heads_.begin(), open_heads_.end());
   return workers;
 }
 
 absl::Status Attempt::OnToken(Incarnation from, const TokenOut& token, int32_t next,
                               absl::Time now) {
-  if (from != plan().prefill && from != plan().decode)
+  if (from != plan().prefill() && from != plan().decode)
     return absl::InvalidArgumentError("a token of a request that was not given to this worker");
   const int32_t begin = spec().n_prompt, end = begin + spec().max_tokens;
   if (token.position < begin || token.position >= end)
@@ -86,7 +86,7 @@ std::optional<TokenOut> Attempt::TakeEarly(int32_t next) {
 
 std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
   if (n_emitted_++ == 0) {
-    kept_ = {.worker = plan().prefill, .tokens = spec().n_prompt};
+    kept_ = {.worker = plan().prefill(), .tokens = spec().n_prompt};
     timeline_.took = now - sent_;
     if (!surprised_ && plan().first_token_ms > 0)
       outcome_ = absl::FDivDuration(timeline_.took, timeline_.predicted);
@@ -97,12 +97,12 @@ std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
 absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& computed,
                                        absl::Time now) {
   if (!prefill_open_) return absl::OkStatus();
-  if (from != plan().prefill)
+  if (from != plan().prefill())
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   const bool hoped = !plan().is_relay() && spec().PrefillTokensAt(from) < spec().n_prompt;
   if (computed.reused_tokens > 0 || hoped) surprised_ = true;
   if (order_.epoch == 1) timeline_.reused_tokens += computed.reused_tokens;
-  kept_ = {.worker = plan().prefill, .tokens = spec().n_prompt};
+  kept_ = {.worker = plan().prefill(), .tokens = spec().n_prompt};
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
@@ -112,7 +112,7 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
 absl::Status Attempt::OnPromptLogprobs(Incarnation from, const PromptLogprobs& told,
                                        absl::Time now) {
   if (!prefill_open_) return absl::OkStatus();
-  if (from != plan().prefill)
+  if (from != plan().prefill())
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   RETURN_IF_ERROR(scored_.Add(told));
   // The rest of the prompt is still to be computed: the time predicted for it stays.
@@ -122,7 +122,7 @@ absl::Status Attempt::OnPromptLogprobs(Incarnation from, const PromptLogprobs& t
 
 absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl::Time now) {
   const bool of_head = ended.was_prefill && plan().IsHead(from);
-  if (!of_head && from != (ended.was_prefill ? plan().prefill : plan().decode))
+  if (!of_head && from != (ended.was_prefill ? plan().prefill() : plan().decode))
     return absl::InvalidArgumentError("the end of a part that was not given to this worker");
   if (ended.was_prefill && ended.reason == EndReason::kPreempted)
     return absl::InvalidArgumentError("a prefill part does not end preempted");
@@ -162,7 +162,7 @@ void Attempt::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
 void Attempt::OnWorkerLost(Incarnation worker) {
   if (std::erase(open_heads_, worker) > 0 && needs_prefill(true))
     fault_.OnWorkerLost("head", worker, NameOf(worker));
-  if (prefill_open_ && plan().prefill == worker) {
+  if (prefill_open_ && plan().prefill() == worker) {
     prefill_open_ = false;
     if (needs_prefill(false)) fault_.OnWorkerLost("prefill", worker, NameOf(worker));
   }
@@ -182,7 +182,7 @@ AttemptFailure Attempt::Broken() const {
   if (!fault_.failure().message.empty()) return fault_.failure();
   if (n_emitted_ == 0 && !prefill_open_)
     return {.message = absl::StrFormat("prefill worker %s ended without a first token",
-                                       NameOf(plan().prefill))};
+                                       NameOf(plan().prefill()))};
   if (n_emitted_ > 0 && !decode_open_)
     return {.message = absl::StrFormat("decode worker %s ended %d tokens early",
                                        NameOf(plan().decode), spec().max_tokens - n_emitted_)};

@@ -86,7 +86,7 @@ void FailureRecord::BlameHandoff(const Plan& plan, bool spoke) {
     return;
   }
   Blame(plan.decode);
-  if (!AddOnce(&failed_senders_, plan.prefill)) Blame(plan.prefill);
+  if (!AddOnce(&failed_senders_, plan.prefill())) Blame(plan.prefill());
 }
 
 }  // namespace baton

@@ -20,7 +20,7 @@ void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spe
     account.last_chosen = choices_;
     Part& part = account.parts[request];
     part.sent = now;
-    if (worker == plan.prefill || plan.IsHead(worker)) {
+    if (plan.Computes(worker)) {
       part.prefill = plan.PrefillWorkAt(worker, spec);
       part.is_slice = plan.is_relay();
     }

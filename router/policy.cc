@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "common/check.h"
 
@@ -70,11 +69,19 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
   return offered;
 }
 
+int32_t LongestSliceAt(Incarnation worker, const Plan& relay) {
+  int32_t longest = 0;
+  for (size_t i = 0; i < relay.slices.size(); ++i)
+    if (relay.slices[i].worker == worker)
+      longest = std::max(longest, relay.slices[i].end - relay.BeginOf(i));
+  return longest;
+}
+
 // The rank before a relay's rank; for the first rank, the second one.
 Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
-  size_t rank = 0;
-  while (relay.WorkerOf(rank) != worker) ++rank;
-  return relay.WorkerOf(rank > 0 ? rank - 1 : 1);
+  size_t slice = 0;
+  while (relay.slices[slice].worker != worker) ++slice;
+  return relay.slices[slice > 0 ? slice - 1 : 1].worker;
 }
 
 }  // namespace
@@ -144,7 +151,9 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   const auto plan_by = [&](auto ms_of, auto decode_of) -> std::optional<Plan> {
     const Candidate* const best = Min(candidates, ms_of);
     if (best == nullptr) return std::nullopt;
-    return Plan{.prefill = best->worker, .decode = decode_of(*best), .predicted_ms = *ms_of(*best)};
+    return Plan{.slices = {{best->worker, shape.n_prompt}},
+                .decode = decode_of(*best),
+                .predicted_ms = *ms_of(*best)};
   };
   if (shape.prefill_only()) {
     const auto nowhere = [](const Candidate&) { return Incarnation{0}; };
@@ -178,112 +187,93 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   return preferred ? preferred : plan_by(local_ms, decode_of);
 }
 
-bool Plan::IsHead(Incarnation worker) const {
-  return worker != prefill && std::any_of(heads.begin(), heads.end(), [worker](const Head& head) {
-           return head.worker == worker;
-         });
-}
-
-std::vector<Incarnation> Plan::HeadWorkers() const {
-  std::vector<Incarnation> workers;
-  for (const Head& head : heads)
-    if (head.worker != prefill && (workers.empty() || workers.back() != head.worker))
-      workers.push_back(head.worker);
-  return workers;
+bool Plan::Computes(Incarnation worker) const {
+  return std::any_of(slices.begin(), slices.end(),
+                     [worker](const PlannedSlice& slice) { return slice.worker == worker; });
 }
 
 std::vector<Incarnation> Plan::PrefillWorkers() const {
-  std::vector<Incarnation> workers = HeadWorkers();
-  workers.push_back(prefill);
+  std::vector<Incarnation> workers;
+  for (const PlannedSlice& slice : slices) {
+    std::erase(workers, slice.worker);
+    workers.push_back(slice.worker);
+  }
+  return workers;
+}
+
+std::vector<Incarnation> Plan::HeadWorkers() const {
+  std::vector<Incarnation> workers = PrefillWorkers();
+  workers.pop_back();
   return workers;
 }
 
 std::vector<Incarnation> Plan::Workers() const {
   std::vector<Incarnation> workers = PrefillWorkers();
-  if (decode != 0 && decode != prefill && !IsHead(decode)) workers.push_back(decode);
+  if (decode != 0 && !Computes(decode)) workers.push_back(decode);
   return workers;
 }
 
-Incarnation Plan::WorkerOf(size_t slice) const {
-  const size_t rank = slice % n_ranks();
-  return rank < heads.size() ? heads[rank].worker : prefill;
+size_t Plan::n_rounds() const {
+  size_t rounds = 1;
+  for (size_t i = 1; i < slices.size(); ++i)
+    rounds += slices[i - 1].worker == prefill() && slices[i].worker != prefill();
+  return rounds;
 }
 
-std::vector<int32_t> Plan::SliceEnds(const AttemptSpec& shape) const {
-  std::vector<int32_t> ends(earlier);
-  for (const Head& head : heads) ends.push_back(head.tokens);
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  ends.push_back(shape.n_prompt);
-  return ends;
-}
-
-std::vector<int32_t> Plan::HopTokens(const AttemptSpec& shape) const {
-  const std::vector<int32_t> ends = SliceEnds(shape);
-  std::vector<int32_t> tokens(ends.begin(), ends.end() - 1);
-  for (size_t hop = 0; hop < tokens.size(); ++hop)
-    for (size_t own = hop + 1; own-- > 0;)
-      if (WorkerOf(own) == WorkerOf(hop + 1)) {  // it has all up to the end of its slice before
-        tokens[hop] -= ends[own];
-        break;
-      }
+std::vector<int32_t> Plan::HopTokens() const {
+  std::vector<int32_t> tokens;
+  for (size_t next = 1; next < slices.size(); ++next) {
+    size_t behind = next;  // the slice behind the worker's one before, up to which it has all
+    while (behind > 0 && slices[behind - 1].worker != slices[next].worker) --behind;
+    tokens.push_back(BeginOf(next) - BeginOf(behind));
+  }
   return tokens;
 }
 
-int32_t Plan::LongestSliceAt(Incarnation worker, const AttemptSpec& shape) const {
-  int32_t longest = 0, before = 0;
-  const std::vector<int32_t> ends = SliceEnds(shape);
-  for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
-    if (WorkerOf(slice) == worker) longest = std::max(longest, ends[slice] - before);
-  return longest;
-}
-
 PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const {
-  if (!is_relay()) {
-    const int32_t tokens = shape.PrefillTokensAt(worker);
-    return PrefillWork::Of(tokens, shape.n_prompt - tokens);
-  }
   PrefillWork work;
-  const std::vector<int32_t> ends = SliceEnds(shape);
-  // The first rank may have some of its first slice, but for the last token.
-  int32_t before = std::min(shape.n_prompt - shape.PrefillTokensAt(WorkerOf(0)), ends[0] - 1);
-  for (size_t slice = 0; slice < ends.size(); before = ends[slice++])
-    if (WorkerOf(slice) == worker) work += PrefillWork::Of(ends[slice] - before, before);
+  // The first worker may have some of its first slice, but for the last token.
+  const PlannedSlice& first = slices.front();
+  int32_t before = std::min(shape.n_prompt - shape.PrefillTokensAt(first.worker), first.end - 1);
+  for (const PlannedSlice& slice : slices) {
+    if (slice.worker == worker) work += PrefillWork::Of(slice.end - before, before);
+    before = slice.end;
+  }
   return work;
 }
 
 bool Plan::TakesPagesAtOnce(Incarnation worker) const {
-  if (worker == prefill) return false;
-  Incarnation before = std::max(decode, prefill);
-  for (size_t i = heads.size(); i-- > 0 && heads[i].worker != worker;)
-    before = std::max(before, heads[i].worker);
+  if (worker == prefill()) return false;
+  Incarnation before = decode;
+  for (auto slice = slices.rbegin(); slice->worker != worker; ++slice)
+    before = std::max(before, slice->worker);
   return worker < before;
 }
 
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
-                                  std::span<const Candidate> candidates, const AttemptSpec& shape) {
-  const bool decodes = lost == relay.decode, is_rank = lost == relay.prefill || relay.IsHead(lost);
+                                  std::span<const Candidate> candidates) {
+  const bool decodes = lost == relay.decode, is_rank = relay.Computes(lost);
   BATON_CHECK(decodes || is_rank);
-  const int32_t tokens = relay.LongestSliceAt(lost, shape);
+  const int32_t tokens = LongestSliceAt(lost, relay);
   const auto can = [&](const Candidate& c) {
     const bool computes = c.fits_prefill && c.role != Role::kDecode && c.max_slice_tokens >= tokens;
     return (!is_rank || computes) && (!decodes || (c.fits_decode && c.role != Role::kPrefill));
   };
   const auto has_part = [&](const Candidate& c) {
-    return c.worker == relay.prefill || c.worker == relay.decode || relay.IsHead(c.worker);
+    return c.worker == relay.decode || relay.Computes(c.worker);
   };
   const auto with = [&](Incarnation worker) {
     Plan mended = relay;
     if (decodes) mended.decode = worker;
-    if (lost == relay.prefill) mended.prefill = worker;
-    for (Plan::Head& head : mended.heads)
-      if (head.worker == lost) head.worker = worker;
+    for (PlannedSlice& slice : mended.slices)
+      if (slice.worker == lost) slice.worker = worker;
     mended.first_token_ms = 0;  // unknown: how much of the KV is there is not reported
     return mended;
   };
   const auto price = [&](const Candidate& c) {
     const Plan mended = with(c.worker);
     int at_once = 0;
-    for (const Plan::Head& head : mended.heads) at_once += mended.TakesPagesAtOnce(head.worker);
+    for (const Incarnation head : mended.HeadWorkers()) at_once += mended.TakesPagesAtOnce(head);
     const double queue_ms = is_rank ? c.slice_ahead_ms : 0;
     return std::pair(queue_ms + (decodes ? c.decode_ms : 0), at_once);
   };
@@ -300,7 +290,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                     const AttemptSpec& shape, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {
-  const Candidate* const first = CandidateOf(candidates, plan.prefill);
+  const Candidate* const first = CandidateOf(candidates, plan.prefill());
   BATON_CHECK(first != nullptr);
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
@@ -312,7 +302,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
-  const Candidate* const must = CandidateOf(may_prefill, plan.prefill);
+  const Candidate* const must = CandidateOf(may_prefill, plan.prefill());
   const RelayPlanRequest request{.tokens = shape.n_prompt,
                                  .page_tokens = page_tokens,
                                  .rules = rules,
@@ -320,20 +310,13 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                                  .waiting = waiting};
   const RelayPlan degree = PlanRelay(
       must->cost, record, Offer(may_prefill, must->uncached_ms, plan.decode, shape), request);
-  if (degree.ranks.size() < 2) return plan;
-  const auto worker_of = [&](size_t rank) {
-    return may_prefill[static_cast<size_t>(degree.ranks[rank])].worker;
-  };
+  if (degree.slices.size() < 2) return plan;
   Plan relay = plan;
-  const size_t n_earlier = degree.slices.size() - degree.ranks.size();
-  relay.earlier.assign(degree.slices.begin(), degree.slices.begin() + static_cast<int>(n_earlier));
-  for (size_t rank = 0; rank + 1 < degree.ranks.size(); ++rank)
-    relay.heads.push_back({worker_of(rank), degree.slices[n_earlier + rank]});
-  relay.prefill = worker_of(degree.ranks.size() - 1);
+  relay.slices.clear();
+  for (const auto& [worker, end] : degree.slices)
+    relay.slices.push_back({may_prefill[static_cast<size_t>(worker)].worker, end});
   // None sends to itself.
-  const bool handed_over =
-      plan.decode != 0 && plan.decode != relay.prefill && !relay.IsHead(plan.decode);
-  if (handed_over) relay.push = degree.push;
+  if (plan.decode != 0 && !relay.Computes(plan.decode)) relay.push = degree.push;
   relay.predicted_ms += (degree.seconds - degree.alone) * 1e3;
   relay.first_token_ms = FirstTokenMs(candidates, plan.decode, degree.begin * 1e3,
                                       (degree.seconds - degree.begin) * 1e3);

@@ -95,45 +95,37 @@ struct Candidate {
 // The candidate that is this worker; null: none is.
 const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation worker);
 
+// Tokens of a prompt behind the slice before, up to `end`, that one worker computes; whole pages,
+// but for the last slice.
+struct PlannedSlice {
+  Incarnation worker = 0;
+  int32_t end = 0;
+  bool operator==(const PlannedSlice&) const = default;
+};
+
 struct Plan {
-  Incarnation prefill = 0;  // computes the first token; in a relay: the tail
-  Incarnation decode = 0;   // 0: prefill only; equal to prefill: KV stays where it is
+  // The whole prompt, in order; one slice: no relay. A slice's worker hands all KV up to its end to
+  // the next one's, unless that is itself. The last slice's worker computes the first token.
+  std::vector<PlannedSlice> slices{};
+  Incarnation decode = 0;  // 0: prefill only; equal to prefill(): KV stays where it is
   double predicted_ms = 0;
-  double first_token_ms = 0;  // predicted, from now on
-  // A rank of a relay before the tail: computes its slice, in whole pages, and hands all KV up to
-  // the slice's end to the next rank. A worker that continues a lost rank's slices is two adjacent
-  // ranks, with no handoff between them.
-  struct Head {
-    Incarnation worker = 0;
-    int32_t tokens = 0;  // in the rank's slice; in rounds: in its last slice
-    bool operator==(const Head&) const = default;
-  };
-  std::vector<Head> heads{};          // in the order of slices; empty: no relay
+  double first_token_ms = 0;          // predicted, from now on
   RelayPush push = RelayPush::kNone;  // kNone without a relay
-  // Tokens of all slices of the rounds before the last, in the order of the prompt; empty: the
-  // relay has one round.
-  std::vector<int32_t> earlier{};
   bool operator==(const Plan&) const = default;
 
-  bool is_relay() const { return !heads.empty(); }
-  bool IsHead(Incarnation worker) const;  // false for the tail
-  // Workers of heads that are not the tail too, in the order of their slices, each once.
+  bool is_relay() const { return slices.size() > 1; }
+  Incarnation prefill() const { return slices.back().worker; }  // in a relay: the tail
+  bool Computes(Incarnation worker) const;                      // true if a slice is the worker's
+  bool IsHead(Incarnation worker) const { return worker != prefill() && Computes(worker); }
+  // Workers of slices, each once, in the order of their last slices: heads, then the tail.
+  std::vector<Incarnation> PrefillWorkers() const;
   std::vector<Incarnation> HeadWorkers() const;
-  std::vector<Incarnation> PrefillWorkers() const;  // the same, and the tail
-  std::vector<Incarnation> Workers() const;         // each once; no order
-  size_t n_ranks() const { return heads.size() + 1; }
-  size_t n_rounds() const { return earlier.size() / n_ranks() + 1; }
-  // Rank i computes slice i, and in rounds n_ranks() + i, ...
-  Incarnation WorkerOf(size_t slice) const;
-  // True if the slice's worker computes the next slice too.
-  bool StaysThere(size_t slice) const { return WorkerOf(slice) == WorkerOf(slice + 1); }
-  // Tokens up to the end of each slice.
-  std::vector<int32_t> SliceEnds(const AttemptSpec& shape) const;
+  std::vector<Incarnation> Workers() const;  // each once; no order
+  size_t n_rounds() const;                   // how often the prompt comes to the tail
+  int32_t BeginOf(size_t slice) const { return slice == 0 ? 0 : slices[slice - 1].end; }
   // (slices - 1) tokens that cross each hop: those before the slice's end that the next slice's
   // worker lacks.
-  std::vector<int32_t> HopTokens(const AttemptSpec& shape) const;
-  int32_t LongestSliceAt(Incarnation worker, const AttemptSpec& shape) const;
-  // Work of `worker`, be it a head, the tail or the only one.
+  std::vector<int32_t> HopTokens() const;
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const;
   // True if `worker` is a head that must not wait for pages. Pages are taken in order: decode
   // worker and tail, the smaller incarnation first, then heads from the last to the first; a head
@@ -153,7 +145,7 @@ double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, d
 // computes the lost rank's slices too, since it has the KV before them; the second rank takes over
 // from the first. Empty: none of them can.
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
-                                  std::span<const Candidate> candidates, const AttemptSpec& shape);
+                                  std::span<const Candidate> candidates);
 
 // Chooses a prefill worker, which hands over to the best decode worker; a worker of both roles
 // keeps its KV and decodes itself. Roles are preferences: without a worker of one role the others

@@ -40,7 +40,7 @@ double AheadMs(const Membership::Member& worker, const Ledger::Account& account,
 }  // namespace
 
 void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio) {
-  record_.Add(spec.n_prompt, static_cast<int>(plan.n_ranks()), ratio);
+  record_.Add(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()), ratio);
 }
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
@@ -123,7 +123,7 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
     plan = ChoosePlan(candidates, spec);
   }
   if (!plan) return plan;
-  const Candidate& first = *CandidateOf(candidates, plan->prefill);
+  const Candidate& first = *CandidateOf(candidates, plan->prefill());
   plan->first_token_ms = FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
   if (of_all || !WantsRelay(spec)) return plan;
   return ShareWithHeads(*plan, candidates, spec, members_.page_tokens(), WaitingPerWorker(),
@@ -133,7 +133,7 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
 std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, const AttemptSpec& spec,
                                        const std::vector<Incarnation>& avoid,
                                        absl::Time now) const {
-  return ReplaceWorker(relay, lost, Candidates(spec, avoid, now), spec);
+  return ReplaceWorker(relay, lost, Candidates(spec, avoid, now));
 }
 
 // KV that an earlier attempt left somewhere is worth more than further workers. And while nobody

@@ -73,14 +73,12 @@ std::vector<CachedPrefix> CachedPrefixes::Find(const std::vector<uint64_t>& page
   return cached;
 }
 
-// A rank has all up to the end of its last slice.
-void CachedPrefixes::OnComputed(const Plan& plan, const AttemptSpec& spec,
-                                const std::vector<uint64_t>& pages) {
-  const std::vector<int32_t> ends = plan.SliceEnds(spec);
-  for (size_t slice = ends.size() - plan.n_ranks(); slice < ends.size(); ++slice) {
-    const auto memory = memories_.find(plan.WorkerOf(slice));
+// A slice's worker has all up to its end.
+void CachedPrefixes::OnComputed(const Plan& plan, const std::vector<uint64_t>& pages) {
+  for (const PlannedSlice& slice : plan.slices) {
+    const auto memory = memories_.find(slice.worker);
     if (memory == memories_.end()) continue;
-    const auto n_pages = static_cast<size_t>(ends[slice] / page_tokens_);
+    const auto n_pages = static_cast<size_t>(slice.end / page_tokens_);
     memory->second.Add(std::span(pages).first(std::min(n_pages, pages.size())));
   }
 }

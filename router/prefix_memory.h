@@ -63,7 +63,7 @@ class CachedPrefixes {
   // Returns what is expected of a prompt with these pages (PageHashes), by worker, ascending.
   std::vector<CachedPrefix> Find(const std::vector<uint64_t>& pages) const;
   // Called when the plan's workers have computed the prompt.
-  void OnComputed(const Plan& plan, const AttemptSpec& spec, const std::vector<uint64_t>& pages);
+  void OnComputed(const Plan& plan, const std::vector<uint64_t>& pages);
   // Called when the worker reports how many tokens its prefix cache really held.
   void OnFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages, int32_t found_tokens);
 

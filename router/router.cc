@@ -131,11 +131,9 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   const Plan& plan = attempt.plan();
   if (const std::optional<double> ratio = attempt.TakeOutcome())
     cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
-  if (worker == plan.prefill) {
-    cluster_.ledger.OnPrefillComputed(worker, request->id());
-    for (const Plan::Head& head : plan.heads)
-      cluster_.ledger.OnPrefillComputed(head.worker, request->id());
-  }
+  if (worker == plan.prefill())
+    for (const PlannedSlice& slice : plan.slices)
+      cluster_.ledger.OnPrefillComputed(slice.worker, request->id());
   if (worker == plan.decode)
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());
@@ -154,7 +152,7 @@ absl::Status Router::On(Incarnation worker, const PromptComputed& computed, absl
   for (const CachedPrefix& hoped : attempt->spec().cached)
     if (hoped.worker == worker && !attempt->plan().is_relay())
       cluster_.prefixes.OnFound(hoped, pages, computed.reused_tokens);
-  cluster_.prefixes.OnComputed(attempt->plan(), attempt->spec(), pages);
+  cluster_.prefixes.OnComputed(attempt->plan(), pages);
   return absl::OkStatus();
 }
 
@@ -196,7 +194,7 @@ absl::Status Router::On(Incarnation worker, const NoRoomNotice& notice, absl::Ti
   Attempt& attempt = *request->attempt();
   const Plan& plan = attempt.plan();
   if (plan.IsHead(worker)) return absl::OkStatus();  // the tail tells of its own wait
-  if (worker != plan.prefill && worker != plan.decode)
+  if (worker != plan.prefill() && worker != plan.decode)
     return absl::InvalidArgumentError("no room for a request that was not given to this worker");
   if (cluster_.members.Find(plan.decode) == nullptr || !attempt.Broken().message.empty())
     return absl::OkStatus();

@@ -113,21 +113,22 @@ KvOutput RouterDispatch::MintOutput(const Ticket& promise, int32_t begin, int32_
 std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
   const Plan& plan = request.attempt()->plan();
   const AttemptSpec& spec = request.attempt()->spec();
-  const std::vector<int32_t> ends = plan.SliceEnds(spec), hops = plan.HopTokens(spec);
-  const int32_t page_tokens = cluster_.members.Find(plan.prefill)->page_tokens;
+  const std::vector<int32_t> hops = plan.HopTokens();
+  const int32_t page_tokens = cluster_.members.Find(plan.prefill())->page_tokens;
   const Ticket decode = MintPromise(request, plan.decode, spec.PromptPages(page_tokens),
                                     spec.PromisePages(page_tokens));
-  std::vector<SliceSpec> slices(ends.size());
+  std::vector<SliceSpec> slices(plan.slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
     SliceSpec& slice = slices[i];
-    slice.begin = i == 0 ? 0 : ends[i - 1];
-    slice.end = ends[i];
+    const Incarnation worker = plan.slices[i].worker;
+    slice.begin = plan.BeginOf(i);
+    slice.end = plan.slices[i].end;
     const bool is_last = i + 1 == slices.size();
     const int32_t own_page = slice.begin / page_tokens;
     const int32_t end_page = is_last ? decode.kv_pages : slice.end / page_tokens;
-    if (!is_last && !plan.StaysThere(i)) {
+    if (!is_last && plan.slices[i + 1].worker != worker) {
       const int32_t n_pages = hops[i] / page_tokens, first_page = end_page - n_pages;
-      const Ticket promise = MintPromise(request, plan.WorkerOf(i + 1), n_pages, 0);
+      const Ticket promise = MintPromise(request, plan.slices[i + 1].worker, n_pages, 0);
       slice.outputs.push_back(MintOutput(promise, first_page, first_page, end_page));
       slices[i + 1].inflow = promise.promise;
     }
@@ -136,7 +137,7 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
       slice.outputs.push_back(MintOutput(decode, 0, first_page, end_page));
     }
     for (const KvOutput& output : slice.outputs)
-      request.attempt()->AddHandoff(output.ticket.id, plan.WorkerOf(i), output.peer.incarnation);
+      request.attempt()->AddHandoff(output.ticket.id, worker, output.peer.incarnation);
   }
   return slices;
 }
@@ -159,7 +160,7 @@ void RouterDispatch::SendAttempt(const Request& request) {
   for (const Incarnation worker : workers) {
     std::vector<SliceSpec> own;
     for (size_t i = 0; i < slices.size(); ++i)
-      if (plan.WorkerOf(i) == worker) own.push_back(slices[i]);
+      if (plan.slices[i].worker == worker) own.push_back(slices[i]);
     PrefillRequest part = PrefillPart(request, std::move(own));
     part.pages_at_once = plan.TakesPagesAtOnce(worker);
     Send(worker, std::move(part));
@@ -167,9 +168,7 @@ void RouterDispatch::SendAttempt(const Request& request) {
 }
 
 void RouterDispatch::TakeBack(const Request& request, const std::optional<Plan>& next) {
-  const auto goes_on = [&](Incarnation worker) {
-    return next && (next->prefill == worker || next->IsHead(worker));
-  };
+  const auto goes_on = [&](Incarnation worker) { return next && next->Computes(worker); };
   for (const Incarnation worker : request.attempt()->OpenWorkers()) {
     if (goes_on(worker)) continue;  // the next attempt ends this one there
     if (cluster_.members.Find(worker) == nullptr) continue;
@@ -194,7 +193,7 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
     LogMend(request, *mended, failure);
     request.mended = true;
     ++(mended->decode == attempt.plan().decode ? totals_.ranks_replaced : totals_.sinks_replaced);
-    totals_.replaced_in_rounds += mended->n_rounds() > 1;
+    totals_.replaced_in_rounds += attempt.plan().n_rounds() > 1;
   }
   TakeBack(request, mended);
   request.Recall(now);
@@ -217,14 +216,13 @@ void RouterDispatch::LogMend(const Request& request, const Plan& mended,
   const Attempt& attempt = *request.attempt();
   const Plan& plan = attempt.plan();
   const Incarnation culprit = attempt.fault().Culprit();
-  const std::vector<int32_t> ends = plan.SliceEnds(attempt.spec());
   std::string slices;
   Incarnation stand_in = mended.decode;
-  for (size_t slice = 0; slice < ends.size(); ++slice) {
-    if (plan.WorkerOf(slice) != culprit) continue;
-    stand_in = mended.WorkerOf(slice);
-    absl::StrAppend(&slices, slices.empty() ? "" : ",", slice == 0 ? 0 : ends[slice - 1], "-",
-                    ends[slice]);
+  for (size_t slice = 0; slice < plan.slices.size(); ++slice) {
+    if (plan.slices[slice].worker != culprit) continue;
+    stand_in = mended.slices[slice].worker;
+    absl::StrAppend(&slices, slices.empty() ? "" : ",", plan.BeginOf(slice), "-",
+                    plan.slices[slice].end);
   }
   LogInfo("request %s goes on as a relay after %s  worker %s in place of %s  computes again %s",
           request.wanted().name, failure.message, cluster_.members.Find(stand_in)->name,
@@ -257,18 +255,19 @@ bool RouterDispatch::MayMend(const Request& request, absl::Time now) const {
 // Counts bytes that cross in all relays that share a link, so the rest is never overstated.
 std::vector<HopProgress> RouterDispatch::HopsOf(const Attempt::Order& order) const {
   const Plan& plan = order.plan;
-  const std::vector<int32_t> tokens = plan.HopTokens(order.spec);
-  std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
+  const std::vector<int32_t> tokens = plan.HopTokens();
+  const size_t n_ranks = plan.PrefillWorkers().size();
+  std::vector<HopProgress> links(std::min(n_ranks, tokens.size()));
   for (size_t i = 0; i < links.size(); ++i) {
-    const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster_.members.Find(plan.WorkerOf(i));
+    const Incarnation next = plan.slices[i + 1].worker;
+    const WorkerAnnounce* const sender = cluster_.members.Find(plan.slices[i].worker);
     // Lost, and its part had ended.
     if (sender == nullptr || cluster_.members.Find(next) == nullptr) continue;
     const LinkRate link = cluster_.members.LinkOf(sender->incarnation, next);
     const int64_t before = i < order.crossed_before.size() ? order.crossed_before[i] : 0;
     links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
     links[i].bytes_per_second = link.bytes_per_second;
-    for (size_t hop = i; hop < tokens.size(); hop += plan.n_ranks())
+    for (size_t hop = i; hop < tokens.size(); hop += n_ranks)
       links[i].bytes += int64_t{tokens[hop]} * sender->kv_token_bytes * sender->n_layers;
   }
   return links;
@@ -279,7 +278,7 @@ std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::T
   const Plan& plan = attempt.plan();
   AttemptSpec spec = attempt.spec();
   spec.may_relay = false;
-  spec.kept = {.worker = plan.heads.front().worker, .tokens = plan.SliceEnds(spec).front()};
+  spec.kept = {.worker = plan.slices.front().worker, .tokens = plan.slices.front().end};
   const std::optional<Plan> alone = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
   const std::vector<HopProgress> hops = HopsOf(attempt.order());
   // Other causes of lateness, a busy machine for example, would make one worker late too.
@@ -291,7 +290,7 @@ std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::T
   const std::string message = absl::StrFormat(
       "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
       "worker alone is predicted to take %s",
-      attempt.NameOf(plan.WorkerOf(*slow)), attempt.NameOf(plan.WorkerOf(*slow + 1)),
+      attempt.NameOf(plan.slices[*slow].worker), attempt.NameOf(plan.slices[*slow + 1].worker),
       hops[*slow].bytes_per_second / 1e6,
       static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
       absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),

@@ -262,7 +262,7 @@ void WorkerCore::LendPages() {
   needs.sequence_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
-  // What ended attempts have left makes neither rows nor sequences wait.
+  // Slices that ended attempts have left make neither rows nor sequences wait.
   const int sequences = lender_.waiting() > 0 ? needs.sequence_pages - lender_.lent() : 0;
   while (pool_->free() < needs.growth_pages + sequences && prefill_.DiscardOldest()) {
   }

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -324,10 +326,16 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
       request.tokens = static_cast<int>(n);
       request.rules.max_ranks = max_ranks;
       const RelayPlan degree = PlanRelay(cluster.cost, record, workers, request);
-      const double seconds =
-          RelayTime(cluster, std::vector<double>(degree.slices.begin(), degree.slices.end()));
-      record.Add(request.tokens, static_cast<int>(degree.ranks.size()), seconds / degree.seconds);
-      return std::pair(static_cast<int>(degree.ranks.size()), seconds);
+      std::vector<double> slices;
+      std::set<int> used;
+      for (int before = 0; const auto& [worker, end] : degree.slices) {
+        slices.push_back(end - std::exchange(before, end));
+        used.insert(worker);
+      }
+      const auto n_ranks = static_cast<int>(used.size());
+      const double seconds = RelayTime(cluster, slices);
+      record.Add(request.tokens, n_ranks, seconds / degree.seconds);
+      return std::pair(n_ranks, seconds);
     };
     constexpr int kLearned = 8;  // prompts of each length before the measured one
     for (int i = 0; i < kLearned; ++i) {

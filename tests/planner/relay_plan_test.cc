@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "planner/chain_estimate.h"
 #include "planner/relay_lab.h"
@@ -34,10 +35,26 @@ std::vector<OfferedWorker> Idle(int n, const ChainLink& link = kFast) {
   return workers;
 }
 
+// The ranks in the order of their first slices.
+std::vector<int> RanksOf(const RelayPlan& plan) {
+  std::vector<int> ranks;
+  for (const RelaySlice& slice : plan.slices)
+    if (std::find(ranks.begin(), ranks.end(), slice.worker) == ranks.end())
+      ranks.push_back(slice.worker);
+  return ranks;
+}
+
+std::vector<int> TokensOf(const RelayPlan& plan) {
+  std::vector<int> tokens;
+  for (int before = 0; const RelaySlice& slice : plan.slices)
+    tokens.push_back(slice.end - std::exchange(before, slice.end));
+  return tokens;
+}
+
 size_t Ranks(int tokens, const std::vector<OfferedWorker>& offered, double waiting = 0) {
-  return PlanRelay(Cost(), PlanRecord(), offered,
-                   {.tokens = tokens, .rules = {.max_ranks = 8}, .waiting = waiting})
-      .ranks.size();
+  return RanksOf(PlanRelay(Cost(), PlanRecord(), offered,
+                           {.tokens = tokens, .rules = {.max_ranks = 8}, .waiting = waiting}))
+      .size();
 }
 
 TEST_CASE("long prompts are shared by all idle workers, short ones by none") {
@@ -70,9 +87,9 @@ TEST_CASE("a slow link between two ranks that do not hand over to each other is 
   for (OfferedWorker& worker : offered) worker.links = fast;
   offered[0].links[2] = {1e4, 1e-4};
   const auto ranks = [&] {
-    return PlanRelay(Cost(), PlanRecord(), offered,
-                     {.tokens = 8192, .rules = {.min_ranks = 3, .max_ranks = 3}})
-        .ranks.size();
+    return RanksOf(PlanRelay(Cost(), PlanRecord(), offered,
+                             {.tokens = 8192, .rules = {.min_ranks = 3, .max_ranks = 3}}))
+        .size();
   };
   CHECK(ranks() == 3);
   offered[1].links[2] = {1e4, 1e-4};
@@ -83,9 +100,8 @@ TEST_CASE("no rank gets a slice longer than it takes") {
   std::vector<OfferedWorker> offered = Idle(4);
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 3000;
   const auto slices = [&](int tokens, int max_ranks) {
-    return PlanRelay(Cost(), PlanRecord(), offered,
-                     {.tokens = tokens, .rules = {.max_ranks = max_ranks}})
-        .slices;
+    return TokensOf(PlanRelay(Cost(), PlanRecord(), offered,
+                              {.tokens = tokens, .rules = {.max_ranks = max_ranks}}));
   };
   CHECK(slices(4096, 2).size() == 2);
   CHECK(slices(8192, 4).size() == 4);
@@ -101,12 +117,12 @@ TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equ
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 8192;
   const RelayPlanRequest request{.tokens = 32768, .rules = {.max_ranks = 2}};
   const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
-  REQUIRE(degree.ranks == std::vector<int>{0, 1});
+  REQUIRE(RanksOf(degree) == std::vector<int>{0, 1});
   REQUIRE(degree.slices.size() == 8);  // the first of six would have 10,000 tokens
-  CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == 32768);
+  CHECK(degree.slices.back().end == 32768);
   double before = 0;
   std::vector<double> works;
-  for (const int tokens : degree.slices) {
+  for (const int tokens : TokensOf(degree)) {
     CHECK(tokens <= 8192);
     CHECK(tokens % 64 == 0);
     works.push_back(Cost().Layer(tokens, before));
@@ -144,7 +160,7 @@ TEST_CASE("no prompt waits for ranks that are busy") {
   std::vector<OfferedWorker> offered = Idle(2);
   offered[1].seconds = offered[1].slice_seconds = 1000;
   const auto choose = [&](const RelayPlanRequest& request) {
-    return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
+    return RanksOf(PlanRelay(Cost(), PlanRecord(), offered, request));
   };
   CHECK(choose({.tokens = 4096, .rules = {.max_ranks = 2}}) == std::vector<int>{0});
   std::swap(offered[0], offered[1]);
@@ -157,7 +173,7 @@ TEST_CASE(
   const std::vector<double> seconds = {.3, 0, .2, .1};
   for (size_t i = 0; i < 4; ++i) offered[i] = {1, seconds[i], seconds[i], 0, 10 - i, kFast};
   const auto choose = [&](const RelayPlanRequest& request) {
-    return PlanRelay(Cost(), PlanRecord(), offered, request).ranks;
+    return RanksOf(PlanRelay(Cost(), PlanRecord(), offered, request));
   };
   CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 2}}) == std::vector<int>{3, 1});
   CHECK(choose({.tokens = 8192, .rules = {.max_ranks = 3}}) == std::vector<int>{3, 2, 1});
@@ -173,8 +189,9 @@ TEST_CASE("a slice may have to wait where a prompt need not, and need not where 
       worker.seconds = seconds;
       worker.slice_seconds = slice_seconds;
     }
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 512, .rules = {.max_ranks = 2}})
-        .ranks.size();
+    return RanksOf(
+               PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 512, .rules = {.max_ranks = 2}}))
+        .size();
   };
   CHECK(ranks(0, 0) == 2);
   CHECK(ranks(0, 100) == 1);
@@ -187,9 +204,9 @@ TEST_CASE("what a relay makes others wait counts, as far as one worker would not
     std::vector<OfferedWorker> offered = Idle(2);
     offered[0].passed = passed;
     offered[1].passed = passed_by_helper;
-    return PlanRelay(Cost(), PlanRecord(), offered,
-                     {.tokens = 4096, .rules = {.max_ranks = 2}, .must = 0})
-        .ranks.size();
+    return RanksOf(PlanRelay(Cost(), PlanRecord(), offered,
+                             {.tokens = 4096, .rules = {.max_ranks = 2}, .must = 0}))
+        .size();
   };
   CHECK(ranks(0, 0) == 2);
   CHECK(ranks(1, 1) == 2);  // each prompt waits half as long
@@ -203,10 +220,11 @@ TEST_CASE("where prompts wait, the work a relay costs in all counts") {
 
 TEST_CASE("so many ranks are taken whatever is predicted, where they are there") {
   const auto ranks = [](int tokens, int offered, int min) {
-    return PlanRelay(
-               Cost(), PlanRecord(), Idle(offered),
-               {.tokens = tokens, .rules = {.min_ranks = min, .max_ranks = 4}, .waiting = 1e4})
-        .ranks.size();
+    return RanksOf(
+               PlanRelay(
+                   Cost(), PlanRecord(), Idle(offered),
+                   {.tokens = tokens, .rules = {.min_ranks = min, .max_ranks = 4}, .waiting = 1e4}))
+        .size();
   };
   CHECK(ranks(8192, 4, 1) == 1);
   CHECK(ranks(8192, 4, 2) == 2);
@@ -219,8 +237,8 @@ TEST_CASE(
     "a kind of relay that was slower than one worker is not chosen, until that is forgotten") {
   PlanRecord record;
   const auto ranks = [&] {
-    return PlanRelay(Cost(), record, Idle(2), {.tokens = 4096, .rules = {.max_ranks = 2}})
-        .ranks.size();
+    return RanksOf(PlanRelay(Cost(), record, Idle(2), {.tokens = 4096, .rules = {.max_ranks = 2}}))
+        .size();
   };
   CHECK(ranks() == 2);
   for (int i = 0; i < 4; ++i) record.Add(4096, 2, 3);
@@ -241,14 +259,14 @@ TEST_CASE("slices by a table, or even ones, where that is asked for") {
   PartitionTable table;
   table.of_ranks[2] = {{4096, {.75, .25}}};
   const auto slices = [&](PartitionMode mode, int max_ranks) {
-    return PlanRelay(Cost(), PlanRecord(), Idle(4),
-                     {.tokens = 4096,
-                      .rules = {.min_ranks = max_ranks,
-                                .max_ranks = max_ranks,
-                                .sharing = SharingOf(
-                                    {.partition = mode,
-                                     .table = std::make_shared<const PartitionTable>(table)})}})
-        .slices;
+    return TokensOf(PlanRelay(
+        Cost(), PlanRecord(), Idle(4),
+        {.tokens = 4096,
+         .rules = {
+             .min_ranks = max_ranks,
+             .max_ranks = max_ranks,
+             .sharing = SharingOf(
+                 {.partition = mode, .table = std::make_shared<const PartitionTable>(table)})}}));
   };
   CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
   CHECK(slices(PartitionMode::kTable, 4) == std::vector<int>{4096});  // the table has no entry
@@ -265,8 +283,8 @@ TEST_CASE("workers on the same CPUs are no faster together than these") {
       offered[i].cpu_group = groups[i];
       offered[i].cpu_share = share;
     }
-    return PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .rules = {.max_ranks = 8}})
-        .ranks;
+    return RanksOf(
+        PlanRelay(Cost(), PlanRecord(), offered, {.tokens = 8192, .rules = {.max_ranks = 8}}));
   };
   using Ranks = std::vector<int>;
   CHECK(ranks({7, 7}, 1).size() == 1);
@@ -288,21 +306,21 @@ TEST_CASE("what the first rank has of the prompt is not shared, but handed on") 
   offered[0].cached = 2048;
   offered[0].alone_seconds = Cost().Alone(4096, 2048);
   const RelayPlan rest = choose(0);
-  REQUIRE(rest.ranks == std::vector<int>{0, 1});
   REQUIRE(rest.slices.size() == 2);
-  CHECK(rest.slices[0] + rest.slices[1] == 6144);
-  const double first = Cost().Layer(rest.slices[0] - 2048, 2048);
-  CHECK(first == Approx(Cost().Layer(rest.slices[1], rest.slices[0])).epsilon(.05));
+  const int end = rest.slices[0].end;
+  CHECK(rest.slices == std::vector<RelaySlice>{{0, end}, {1, 6144}});
+  const double first = Cost().Layer(end - 2048, 2048);
+  CHECK(first == Approx(Cost().Layer(6144 - end, end)).epsilon(.05));
   CHECK(rest.seconds == Approx(Cost().n_layers * first).epsilon(.05));
   CHECK(rest.seconds < .8 * whole.seconds);
   // The link of the chain still carries the KV.
   const auto link_of = [&](int tokens) {  // a link with 90 % to do
     return ChainLink{tokens * Cost().kv_bytes / (.9 * first), 1e-4};
   };
-  offered[0].link = link_of(rest.slices[0]);
+  offered[0].link = link_of(end);
   CHECK(choose(0).slices == rest.slices);
-  offered[0].link = link_of(rest.slices[0] - 2048);
-  CHECK(choose(0).slices[0] < rest.slices[0]);
+  offered[0].link = link_of(end - 2048);
+  CHECK(choose(0).slices[0].end < end);
 
   // A rank hands nothing to a rank before it, and the plan counts on no more than the rank could
   // compute itself.
@@ -324,8 +342,8 @@ TEST_CASE("who has the beginning is first, though others could begin sooner") {
   offered[2].slice_seconds = .01;
   const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered,
                                      {.tokens = 8192, .rules = {.max_ranks = 2}, .must = 1});
-  CHECK(degree.ranks == std::vector<int>{1, 2});
-  CHECK(degree.slices.front() > 4096);
+  CHECK(RanksOf(degree) == std::vector<int>{1, 2});
+  CHECK(degree.slices.front().end > 4096);
 }
 
 TEST_CASE("whatever is offered: slices add up, and the prediction is not above one worker's") {
@@ -354,19 +372,21 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
       worker.cached =
           64 * static_cast<int>(random() % static_cast<size_t>(request.tokens / 64 + 1));
     const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
-    CHECK(std::accumulate(degree.slices.begin(), degree.slices.end(), 0) == request.tokens);
-    CHECK(degree.slices.size() % degree.ranks.size() == 0);
-    in_rounds += degree.slices.size() > degree.ranks.size();
-    for (size_t i = 1; i < degree.ranks.size(); ++i) {
-      CHECK(offered[static_cast<size_t>(degree.ranks[i - 1])].place <
-            offered[static_cast<size_t>(degree.ranks[i])].place);
+    const std::vector<int> ranks = RanksOf(degree), tokens = TokensOf(degree);
+    CHECK(degree.slices.back().end == request.tokens);
+    CHECK(tokens.size() % ranks.size() == 0);
+    in_rounds += tokens.size() > ranks.size();
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      CHECK(offered[static_cast<size_t>(ranks[i - 1])].place <
+            offered[static_cast<size_t>(ranks[i])].place);
     }
-    for (size_t i = 0; i < degree.slices.size() && degree.ranks.size() > 1; ++i) {
-      const int rank = degree.ranks[i % degree.ranks.size()];
-      CHECK(degree.slices[i] <= offered[static_cast<size_t>(rank)].max_slice_tokens);
+    for (size_t i = 0; i < tokens.size() && ranks.size() > 1; ++i) {
+      CHECK(degree.slices[i].worker == ranks[i % ranks.size()]);
+      CHECK(tokens[i] > 0);
+      CHECK(tokens[i] <= offered[static_cast<size_t>(degree.slices[i].worker)].max_slice_tokens);
     }
     CHECK(degree.seconds <= degree.alone);
-    max = std::max(max, degree.ranks.size());
+    max = std::max(max, ranks.size());
   }
   CHECK(max >= 4);
   CHECK(in_rounds >= 20);

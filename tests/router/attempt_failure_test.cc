@@ -10,7 +10,7 @@ namespace {
 using Catch::Contains;
 
 constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12, kFirst = 13;
-const Plan kChain{.prefill = kTail, .decode = kDecode, .heads = {{kFirst, 32}, {kHead, 32}}};
+const Plan kChain{.slices = {{kFirst, 32}, {kHead, 64}, {kTail, 80}}, .decode = kDecode};
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 constexpr absl::Duration kWait = absl::Milliseconds(200);
 
@@ -144,10 +144,10 @@ TEST_CASE("failed parts and lost workers are counted apart, until an attempt get
 TEST_CASE("a broken handoff is blamed on the receiver, the next one on the sender too") {
   const RouterOptions options;
   FailureRecord record(options);
-  const Plan plan{.prefill = kTail, .decode = kDecode};
+  const Plan plan{.slices = {{kTail, 80}}, .decode = kDecode};
   record.BlameHandoff(plan, false);
   CHECK(record.avoid() == std::vector<Incarnation>{kDecode});
-  record.BlameHandoff({.prefill = kHead, .decode = kDecode}, false);
+  record.BlameHandoff({.slices = {{kHead, 80}}, .decode = kDecode}, false);
   CHECK(record.avoid() == std::vector<Incarnation>{kDecode});
   record.BlameHandoff(plan, false);
   CHECK(record.avoid() == std::vector<Incarnation>{kDecode, kTail});

@@ -13,11 +13,11 @@ constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 
 Plan PairPlan() {
-  return {.prefill = kTail, .decode = kDecode, .predicted_ms = 50, .first_token_ms = 100};
+  return {.slices = {{kTail, 20}}, .decode = kDecode, .predicted_ms = 50, .first_token_ms = 100};
 }
 Plan RelayPlanOfTwo() {
   Plan plan = PairPlan();
-  plan.heads = {{kHead, 16}};
+  plan.slices = {{kHead, 16}, {kTail, 20}};
   plan.first_token_ms = 60;
   return plan;
 }

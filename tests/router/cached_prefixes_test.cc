@@ -10,8 +10,7 @@ namespace baton {
 namespace {
 
 constexpr Incarnation kTail = 11, kHead = 12, kOther = 13;
-constexpr AttemptSpec kSpec{.n_prompt = 81, .max_tokens = 1};
-const Plan kAlone{.prefill = kTail};
+const Plan kAlone{.slices = {{kTail, 81}}};
 
 std::vector<uint64_t> Pages() {
   std::vector<int32_t> prompt(81);
@@ -32,7 +31,7 @@ TEST_CASE("workers that reuse nothing are expected to have nothing") {
   CachedPrefixes prefixes;
   prefixes.Join({.incarnation = kTail, .page_tokens = 16, .pages_total = 100});
   CHECK(prefixes.empty());
-  prefixes.OnComputed(kAlone, kSpec, Pages());
+  prefixes.OnComputed(kAlone, Pages());
   prefixes.OnFound({.worker = kTail, .tokens = 80}, Pages(), 0);
   CHECK(prefixes.Find(Pages()).empty());
 }
@@ -41,30 +40,30 @@ TEST_CASE("a worker has what it computed, and a rank what comes before its slice
   ThreeCaches prefixes;
   CHECK_FALSE(prefixes.empty());
   CHECK(prefixes.Find(Pages()).empty());
-  prefixes.OnComputed({.prefill = kTail, .heads = {{kHead, 48}}}, kSpec, Pages());
+  prefixes.OnComputed({.slices = {{kHead, 48}, {kTail, 81}}}, Pages());
   CHECK(prefixes.Find(Pages()) ==
         std::vector<CachedPrefix>{{.worker = kTail, .tokens = 80, .adds = 1},
                                   {.worker = kHead, .tokens = 48, .adds = 1}});
-  prefixes.OnComputed({.prefill = kOther}, kSpec, Pages());
+  prefixes.OnComputed({.slices = {{kOther, 81}}}, Pages());
   CHECK(prefixes.Find(Pages()).size() == 3);
 }
 
 TEST_CASE("a worker that found less than was hoped for has lost the rest") {
   ThreeCaches prefixes;
-  prefixes.OnComputed(kAlone, kSpec, Pages());
+  prefixes.OnComputed(kAlone, Pages());
   const CachedPrefix hoped = prefixes.Find(Pages()).at(0);
   prefixes.OnFound(hoped, Pages(), 80);
   CHECK(prefixes.Find(Pages()).at(0) == hoped);
   prefixes.OnFound(hoped, Pages(), 32);
   CHECK(prefixes.Find(Pages()).at(0).tokens == 32);
-  prefixes.OnComputed(kAlone, kSpec, Pages());
+  prefixes.OnComputed(kAlone, Pages());
   prefixes.OnFound(hoped, Pages(), 32);  // an old hope: the pages came back since
   CHECK(prefixes.Find(Pages()).at(0).tokens == 80);
 }
 
 TEST_CASE("a worker that leaves and comes back has nothing") {
   ThreeCaches prefixes;
-  prefixes.OnComputed(kAlone, kSpec, Pages());
+  prefixes.OnComputed(kAlone, Pages());
   prefixes.Leave(kTail);
   CHECK(prefixes.Find(Pages()).empty());
   prefixes.Join({.incarnation = kTail, .page_tokens = 16, .pages_total = 100, .reuses_kv = true});

@@ -12,8 +12,8 @@ namespace {
 constexpr int32_t kPage = 16;
 constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 constexpr AttemptSpec kSpec{.n_prompt = 40, .max_tokens = 30};  // 3 pages, 5 with all tokens
-const Plan kPlan{.prefill = kTail, .decode = kDecode};
-const Plan kRelay{.prefill = kTail, .decode = kDecode, .heads = {{kHead, 32}}};
+const Plan kPlan{.slices = {{kTail, 40}}, .decode = kDecode};
+const Plan kRelay{.slices = {{kHead, 32}, {kTail, 40}}, .decode = kDecode};
 
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 
@@ -61,7 +61,7 @@ TEST_CASE("a row holds the pages promised, then those that its tokens fill") {
 
 TEST_CASE("a worker that does both has one part") {
   Ledger ledger;
-  const Plan plan{.prefill = kTail, .decode = kTail};
+  const Plan plan{.slices = {{kTail, 40}}, .decode = kTail};
   Reserve(ledger, 1, plan);
   REQUIRE(ledger.At(kTail).parts.size() == 1);
   CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 40);

@@ -27,7 +27,11 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
                                          const AttemptSpec& shape = kShape) {
   const std::optional<Plan> plan = ChoosePlan(candidates, shape);
   REQUIRE(plan.has_value());
-  return {plan->prefill, plan->decode};
+  return {plan->prefill(), plan->decode};
+}
+
+Plan Alone(Incarnation prefill, Incarnation decode, double predicted_ms = 0) {
+  return {.slices = {{prefill, kShape.n_prompt}}, .decode = decode, .predicted_ms = predicted_ms};
 }
 
 using Ids = std::pair<Incarnation, Incarnation>;
@@ -47,8 +51,9 @@ Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpe
 
 // Returns the decode worker, the tail, and the heads from the last to the first.
 std::vector<Incarnation> Ranks(const Plan& plan) {
-  std::vector<Incarnation> ranks = {plan.decode, plan.prefill};
-  for (size_t head = plan.heads.size(); head-- > 0;) ranks.push_back(plan.heads[head].worker);
+  std::vector<Incarnation> ranks = plan.PrefillWorkers();
+  ranks.push_back(plan.decode);
+  std::reverse(ranks.begin(), ranks.end());
   return ranks;
 }
 
@@ -154,18 +159,18 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   const Candidate decode = Worker(1, Role::kDecode, 1, 30);
   const Candidate a = Worker(5, Role::kPrefill, 100, 10), b = Worker(6, Role::kPrefill, 130, 10),
                   c = Worker(7, Role::kPrefill, 200, 10);
-  const Plan plan{.prefill = 5, .decode = 1, .predicted_ms = 130};
+  const Plan plan = Alone(5, 1, 130);
   const Plan relay = Relay(plan, {decode, c, b, a});
   CHECK(Ranks(relay) == Incarnations{1, 5, 6});
-  CHECK(relay.heads == std::vector<Plan::Head>{{6, 48}});
+  CHECK(relay.slices == std::vector<PlannedSlice>{{6, 48}, {5, 100}});
   // Both can start after 40 ms of queue; the tail has 52 of the 100 tokens.
   CHECK(relay.predicted_ms == Approx(30 + 40 + 0.52 * 90));
   CHECK(relay.PrefillWorkAt(6, kShape).tokens == 48);
   CHECK(relay.PrefillWorkAt(5, kShape).tokens == 52);
   CHECK(relay.PrefillWorkAt(5, kShape).pairs == 52 * 48 + 52 * 26);
-  CHECK(Ranks(Relay({.prefill = 6, .decode = 1}, {decode, a, b, c})) == Incarnations{1, 5, 6});
-  CHECK(Ranks(Relay({.prefill = 7, .decode = 1}, {decode, b, c})) == Incarnations{1, 6, 7});
-  CHECK(Ranks(Relay({.prefill = 5}, {a, b}, kOneToken)) == Incarnations{0, 5, 6});
+  CHECK(Ranks(Relay(Alone(6, 1), {decode, a, b, c})) == Incarnations{1, 5, 6});
+  CHECK(Ranks(Relay(Alone(7, 1), {decode, b, c})) == Incarnations{1, 6, 7});
+  CHECK(Ranks(Relay(Alone(5, 0), {a, b}, kOneToken)) == Incarnations{0, 5, 6});
 }
 
 TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are sooner") {
@@ -173,13 +178,12 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   const AttemptSpec shape{.n_prompt = 400, .max_tokens = 2};
   for (Incarnation worker = 5; worker < 10; ++worker)
     candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own work
-  const Plan plan{.prefill = 7, .decode = 1, .predicted_ms = 390};
+  const Plan plan = Alone(7, 1, 390);
   CHECK(Ranks(Relay(plan, candidates, shape, 3)) == Incarnations{1, 5, 6, 7});
   const Plan five = Relay(plan, candidates, shape, 9);
   CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
-  CHECK(five.heads == std::vector<Plan::Head>{{9, 80}, {8, 80}, {7, 80}, {6, 80}});
+  CHECK(five.slices == std::vector<PlannedSlice>{{9, 80}, {8, 160}, {7, 240}, {6, 320}, {5, 400}});
   CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
-  CHECK(five.SliceEnds(shape).at(1) == 160);
   CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
   // The plan does not wait for a busy worker.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
@@ -191,16 +195,16 @@ TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else n
   const auto alone = [](const Plan& plan, const std::vector<Candidate>& candidates) {
     return Relay(plan, candidates) == plan;
   };
-  CHECK(alone({.prefill = 5, .decode = 9}, {a, b, Worker(9, Role::kDecode, 1, 30)}));
+  CHECK(alone(Alone(5, 9), {a, b, Worker(9, Role::kDecode, 1, 30)}));
   // The plan skips the worker whose order does not fit.
-  CHECK(Ranks(Relay({.prefill = 6, .decode = 4},
-                    {Worker(3, Role::kPrefill, 90, 10), Worker(4, Role::kDecode, 1, 30), b,
-                     Worker(8, Role::kPrefill, 140, 10)})) == Incarnations{4, 6, 8});
+  CHECK(
+      Ranks(Relay(Alone(6, 4), {Worker(3, Role::kPrefill, 90, 10), Worker(4, Role::kDecode, 1, 30),
+                                b, Worker(8, Role::kPrefill, 140, 10)})) == Incarnations{4, 6, 8});
   // A tail may be the decode worker, a head never.
   const Candidate both_2 = Worker(2, Role::kBoth, 100, 10), both_7 = Worker(7, Role::kBoth, 90, 10);
-  CHECK(Ranks(Relay({.prefill = 2, .decode = 2}, {both_2, both_7})) == Incarnations{2, 2, 7});
-  CHECK(alone({.prefill = 7, .decode = 7}, {both_2, both_7}));
-  CHECK(Ranks(Relay({.prefill = 5, .decode = 2}, {a, both_2})) == Incarnations{2, 2, 5});
+  CHECK(Ranks(Relay(Alone(2, 2), {both_2, both_7})) == Incarnations{2, 2, 7});
+  CHECK(alone(Alone(7, 7), {both_2, both_7}));
+  CHECK(Ranks(Relay(Alone(5, 2), {a, both_2})) == Incarnations{2, 2, 5});
 }
 
 TEST_CASE("no relay without a second worker that may prefill, or a page to split off") {
@@ -209,14 +213,14 @@ TEST_CASE("no relay without a second worker that may prefill, or a page to split
   const Candidate a = Worker(5, Role::kPrefill, 100, 10);
   Candidate small = Worker(6, Role::kPrefill, 130, 10);
   small.fits_prefill = false;
-  const Plan plan{.prefill = 5, .decode = 1, .predicted_ms = 130};
+  const Plan plan = Alone(5, 1, 130);
   CHECK(Relay(plan, {decode, other, a}) == plan);
   CHECK(Relay(plan, {decode, a, small}) == plan);
   small.fits_prefill = true;
   CHECK(Relay(plan, {decode, a, small}).IsHead(6));
   CHECK(Relay(plan, {decode, a, small}, {.n_prompt = 16, .max_tokens = 2}) == plan);
   // Two decode workers may form a relay when they serve both phases.
-  CHECK(Ranks(Relay({.prefill = 1, .decode = 1}, {decode, other})) == Incarnations{1, 1, 8});
+  CHECK(Ranks(Relay(Alone(1, 1), {decode, other})) == Incarnations{1, 1, 8});
 }
 
 TEST_CASE("the order of the candidates does not matter for a relay either") {
@@ -231,30 +235,38 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
     REQUIRE(Relay(*plan, candidates, kShape, 4) == relay);
     if (!relay.is_relay()) continue;
     ++relays;
-    REQUIRE(relay.decode <= relay.prefill);
-    REQUIRE(relay.heads.size() < 4);
-    REQUIRE((relay.prefill == plan->prefill || relay.IsHead(plan->prefill)));
-    Incarnation before = relay.prefill;
-    for (size_t head = relay.heads.size(); head-- > 0; before = relay.heads[head].worker) {
-      REQUIRE(before < relay.heads[head].worker);
-      REQUIRE(relay.heads[head].tokens % 16 == 0);
+    REQUIRE(relay.decode <= relay.prefill());
+    REQUIRE(relay.slices.size() <= 4);
+    REQUIRE(relay.Computes(plan->prefill()));
+    for (size_t i = 1; i < relay.slices.size(); ++i) {
+      REQUIRE(relay.slices[i - 1].worker > relay.slices[i].worker);
+      REQUIRE(relay.BeginOf(i) % 16 == 0);
+      REQUIRE(relay.BeginOf(i) > relay.BeginOf(i - 1));
     }
-    REQUIRE(*(relay.SliceEnds(kShape).end() - 2) < kShape.n_prompt);
+    REQUIRE(relay.BeginOf(relay.slices.size() - 1) < kShape.n_prompt);
+    REQUIRE(relay.slices.back().end == kShape.n_prompt);
   }
   CHECK(relays > 150);
   CHECK(relays < 2000);
 }
 
 TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
-  Plan plan{.prefill = 5, .decode = 1, .heads = {{7, 32}, {6, 32}}, .earlier = {32, 32, 32}};
+  Plan plan{.slices = {{7, 32}, {6, 64}, {5, 96}, {7, 128}, {6, 160}, {5, 192}}, .decode = 1};
   const AttemptSpec shape{.n_prompt = 192, .max_tokens = 20};
-  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{32, 64, 64, 64, 64});
-  plan.heads[1].worker = 7;
-  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{0, 64, 32, 0, 64});
+  const auto replace = [&plan](Incarnation lost) {
+    for (PlannedSlice& slice : plan.slices)
+      if (slice.worker == lost) slice.worker = 7;
+  };
+  CHECK(plan.HopTokens() == std::vector<int32_t>{32, 64, 64, 64, 64});
+  CHECK(plan.n_rounds() == 2);
+  replace(6);
+  CHECK(plan.HopTokens() == std::vector<int32_t>{0, 64, 32, 0, 64});
   CHECK(plan.HeadWorkers() == Incarnations{7});
+  CHECK(plan.n_rounds() == 2);
   CHECK(plan.PrefillWorkAt(7, shape).tokens == 128);
-  plan.prefill = 7;
-  CHECK(plan.HopTokens(shape) == std::vector<int32_t>{0, 0, 0, 0, 0});
+  replace(5);
+  CHECK(plan.HopTokens() == std::vector<int32_t>{0, 0, 0, 0, 0});
+  CHECK(plan.n_rounds() == 1);
   CHECK(plan.HeadWorkers().empty());
   CHECK_FALSE(plan.IsHead(7));
   CHECK(plan.Workers() == Incarnations{7, 1});

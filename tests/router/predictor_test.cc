@@ -19,7 +19,8 @@ struct PredictorFixture {
   }
   void Join(const WorkerAnnounce& worker) { REQUIRE(members.Join(worker, kNow).ok()); }
   void Reserve(RequestId request, Incarnation prefill, const AttemptSpec& spec = kSpec) {
-    ledger.Reserve(request, {.prefill = prefill, .decode = kDecode}, spec, 16, kNow);
+    ledger.Reserve(request, {.slices = {{prefill, spec.n_prompt}}, .decode = kDecode}, spec, 16,
+                   kNow);
   }
   void Load(Incarnation worker, const WorkerLoad& load, absl::Duration after = absl::Seconds(1)) {
     members.OnLoad(worker, load, kNow + after);
@@ -99,17 +100,17 @@ TEST_CASE("a decode worker without room makes wait, by the ledger or by its word
   CHECK(f.At(kDecode).room_wait_ms == Approx(100));  // ten tokens of the shortest
   f.ledger.OnTokensLeft(kDecode, 5, 2);
   CHECK(f.At(kDecode).room_wait_ms == Approx(20));
-  f.ledger.Release(3, {.prefill = kP1, .decode = kDecode});
+  f.ledger.Release(3, {.slices = {{kP1, 100}}, .decode = kDecode});
   CHECK(f.At(kDecode).room_wait_ms == 0);
 }
 
 TEST_CASE("a worker to avoid is taken when no other can, one that drains never") {
   Measured f;
-  CHECK(f.Choose(kSpec, {kP1}).prefill == kP2);
-  CHECK(f.Choose(kSpec, {kP2}).prefill == kP1);
+  CHECK(f.Choose(kSpec, {kP1}).prefill() == kP2);
+  CHECK(f.Choose(kSpec, {kP2}).prefill() == kP1);
   CHECK(f.Choose(kSpec, {kP1, kP2, kDecode}).decode == kDecode);
   f.members.OnDraining(kP1);
-  CHECK(f.Choose(kSpec, {kP2}).prefill != kP1);
+  CHECK(f.Choose(kSpec, {kP2}).prefill() != kP1);
   f.members.OnDraining(kP2);
   f.members.OnDraining(kDecode);
   CHECK_FALSE(f.predictor.Choose(kSpec, {}, kNow));
@@ -128,7 +129,7 @@ TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier a
   const Plan relay = f.Choose();
   CHECK(relay.is_relay());
   CHECK(relay.first_token_ms < 100);
-  CHECK(f.predictor.OwnPrefillMs({.prefill = kP1}, kSpec) == Approx(100));
+  CHECK(f.predictor.OwnPrefillMs({.slices = {{kP1, 100}}}, kSpec) == Approx(100));
   CHECK(f.predictor.OwnPrefillMs(relay, kSpec) < 60);  // the longest of two slices
   AttemptSpec other = kSpec;
   other.may_relay = false;

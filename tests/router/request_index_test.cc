@@ -15,7 +15,8 @@ struct IndexFixture {
   }
   void Dispatch(Request& request) {
     request.Dispatch(
-        {.plan = {.prefill = 11}, .spec = request.NextSpec(), .names = {{0, ""}, {11, "w"}}}, kNow);
+        {.plan = {.slices = {{11, 1}}}, .spec = request.NextSpec(), .names = {{0, ""}, {11, "w"}}},
+        kNow);
     index.Update(request);
   }
   RouterOptions options{.worker_wait = absl::Seconds(30), .end_wait = absl::Seconds(5)};
