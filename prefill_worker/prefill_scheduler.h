@@ -1,17 +1,15 @@
 // Turns admitted prompts into KV and a first token, many at once, chunk by chunk, and hands the KV
 // over. A plain object of the engine thread: events in, effects out; no clock, thread or socket.
 //
-// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> Ended;
-// the whole table, with deadlines, is in prompt_state.cc.
+// Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> Ended
+// (admitted_prompts.h); the whole table, with deadlines, is in prompt_state.cc.
 //
 // Order: least remaining tokens first; a prompt overtaken too often goes first (prompt_queue.h).
-// All pages are taken when a prompt starts, in the order of the workers' incarnations, and kept
-// until its handoff has ended. docs/SCHEDULING.md has the bound on overtaking, and why no two
-// workers wait for each other.
+// docs/SCHEDULING.md has the bound on overtaking, and why no two workers wait for each other.
 //
 // Ranks of a relay: a head computes its slice and hands all KV up to its end to the next rank; the
 // tail computes the first token. One slice at a time, kept until it is done; what there is of it
-// may outlive its attempt. docs/RELAY.md has the order of pages and slices, rounds, what is kept,
+// may outlive its attempt. docs/RELAY.md has the order of pages and slices, rounds, what is left,
 // and the proofs.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
@@ -19,37 +17,22 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/ticket.h"
-#include "common/token_grammar.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
-#include "kvtransfer/protocol/transfer_events.h"
+#include "prefill_worker/admitted_prompts.h"
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prompt.h"
-#include "prefill_worker/prompt_pages.h"
-#include "prefill_worker/prompt_queue.h"
-#include "prefill_worker/slice_cache.h"
 #include "proto/messages.h"
 
 namespace baton {
-
-// TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
-// KV of a prompt whose sink is this worker, for its decode batch; the pages are the batch's from
-// now.
-using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
 
 struct ComputedSlice {
   int tokens = 0, before = 0;  // tokens of the slice, and of the prompt before the slice
@@ -62,22 +45,9 @@ class PrefillScheduler {
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 
-  // --- events. Events of unknown tickets and requests are ignored.
-  // A request that can never run ends at once with kFailed and the reason. Ends earlier attempts at
-  // the request (this one finds their KV); one that comes after a later one is ignored.
-  // grammar: compiled from sampling.grammar; null: there is none.
-  void Admit(PrefillRequest request, absl::Time now, SharedGrammar grammar = nullptr);
-  void Promised(const HandoffPromised& event, absl::Time now);
-  void NoRoom(const HandoffNoRoom& event);
-  void Ended(const HandoffEnded& event, absl::Time now);
-  void Arrived(const InflowArrived& event, absl::Time now);
-  void Failed(const InflowFailed& event, absl::Time now);
-  void Cancel(RequestId request, Epoch up_to);
-  void CancelAll();
-  // Ends everything at once: the transfer room is gone and reads no page any more.
-  void Abandon();
-  void OnTime(absl::Time now);      // ends prompts without progress for too long
-  absl::Time NextDeadline() const;  // the latest time of the next OnTime
+  // Takes events, and tells what the worker reports.
+  AdmittedPrompts& prompts() { return prompts_; }
+  const AdmittedPrompts& prompts() const { return prompts_; }
 
   // --- one step
   // Adds pieces of at most `budget` tokens in all; returns the number of tokens. Also chooses the
@@ -92,7 +62,7 @@ class PrefillScheduler {
   void StepDone(Backend* backend, Sampler* sampler, absl::Time now);
 
   // --- the slice, between steps
-  bool has_slice() const { return slice_ != nullptr; }
+  bool has_slice() const { return SlicePrompt() != nullptr; }
   // The slice's next block, of at most max_rows rows; empty: no slice, or it waits for its inflow.
   std::optional<SliceBlock> NextBlock(int max_rows) const;
   // Describes the whole slice, for Backend::BeginSlice before the first block.
@@ -104,23 +74,6 @@ class PrefillScheduler {
   // Effects since the last call, appended in order.
   void TakeEffects(std::vector<PrefillEffect>* out);
 
-  // --- what the worker reports and the lender must know
-  int64_t queued_tokens() const;  // still to be computed
-  double queued_pairs() const;    // (query, key) pairs of these tokens
-  int n_prompts() const { return queue_.size(); }
-  int n_left() const { return static_cast<int>(slice_cache_.left().size()); }  // by ended attempts
-  int n_running() const;
-  // Pages that the first prompt able to start lacks; 0: no prompt waits for pages.
-  int wanted_pages() const { return pages_.wanted(); }
-  // Gives back the pages of the slices that were left first, but not of `except`; false: there are
-  // none.
-  bool DiscardOldest(const Prompt* except = nullptr);
-  // Free pages taken by the last Contribute.
-  int taken_pages() const { return pages_.taken(); }
-
-  int pages_held() const;
-  int64_t reused_tokens() const { return pages_.reused_tokens(); }  // since the start
-
  private:
   struct Piece {
     Prompt* prompt;
@@ -130,54 +83,24 @@ class PrefillScheduler {
     int announced;       // layers
   };
 
-  bool MissesInflow(const PromptSlice& slice) const;
-  bool TakesPagesFirst(const Prompt& prompt) const;
-  bool HoldPages(Prompt* prompt);
-  bool TakePages(Prompt* prompt, absl::Time now);
-  bool TakePagesInTurn(Prompt* prompt, bool may_start, absl::Time now);
-  void EndEarlier(const Prompt& next);
-  void Discard(std::unique_ptr<Prompt> left);
-  void DiscardLeft(const std::function<bool(const Prompt&)>& which);
-  bool RunsInSteps(Prompt* prompt);
-  static bool InflowMoves(const PromptSlice& slice);
+  // The prompt whose slice runs on the engine; null: none does.
+  Prompt* SlicePrompt() const;
+  bool IsOnEngine(const PromptSlice& slice) const;
+  bool RunsInSteps(Prompt* prompt) const;
   void Run(Prompt* prompt, absl::Time now);
   void ChooseSlice(Prompt* prompt, absl::Time now);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
-  void SendOpens(absl::Time now);
-  void Open(SliceOutput* output);
-  void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
-  void AnnounceTo(const Prompt& prompt, const PromptSlice& slice, int plane, int n_planes,
-                  int first_page, int end_page);
-  // Positions [begin, end) of the planes are final.
-  void AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end);
-  void PassOn(const Prompt& prompt, const InflowProgress& before);
-  void AnnounceProjected(const Prompt& prompt);
-  void SliceDone(const Backend& backend, Sampler* sampler, absl::Time now);
-  void SliceComputed(Prompt* prompt);
-  void CommitFinal(Prompt* prompt);
-  void FirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler, absl::Time now);
-  void Commit(const PromptSlice& slice, SliceOutput* output, int32_t first_token);
-  void GiveUp(Prompt* prompt);
-  absl::Time Deadline(const Prompt& prompt) const;
-  void Stop(Prompt* prompt, EndReason reason, std::string message);
-  // Ends the attempt since a handoff broke; a later one may continue its slices.
-  void Break(Prompt* prompt, const char* what, const TicketId& handoff, const absl::Status& status);
-  void End(Prompt* prompt, EndReason reason, std::string message);
-  void EndIfReleased(Prompt* prompt);
-  void EndIfHandedOver(Prompt* prompt);
-  void Emit(TransferCommand command) { effects_.emplace_back(std::move(command)); }
-  void Emit(WorkerEvent event) { effects_.emplace_back(std::move(event)); }
+  void SliceDone(Prompt* prompt, const Backend& backend, Sampler* sampler, absl::Time now);
+  void DrawFirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
+                      absl::Time now);
 
   const PrefillOptions options_;
   const PrefillFacts facts_;
-  PromptPages pages_;
-  PromptQueue queue_;
-  SliceCache slice_cache_;
-  int64_t next_serial_ = 0;
-  std::vector<Piece> pieces_;  // the running step's
-  Prompt* slice_ = nullptr;    // the prompt whose slice runs
-  int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
+  const KvLayout& layout_;
   std::vector<PrefillEffect> effects_;
+  AdmittedPrompts prompts_;
+  std::vector<Piece> pieces_;  // the running step's
+  int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
 };
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include "absl/time/time.h"
 #include "engine/sampling/sampler.h"
@@ -12,6 +13,11 @@
 #include "proto/messages.h"
 
 namespace baton {
+
+// TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
+// KV of a prompt whose sink is this worker, for its decode batch; the pages are the batch's from
+// now.
+using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
 
 OpenHandoff MakeOpen(const KvOutput& output);
 // From this command on the slice's inflow may land in the prompt's pages, which are all held.

@@ -7,8 +7,9 @@
 
 namespace baton {
 
-PromptPages::PromptPages(KvPool* pool, bool reuse_kv) : pool_(pool) {
-  if (reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
+PromptPages::PromptPages(KvPool* pool, const PrefillOptions& options)
+    : pool_(pool), slice_cache_(options.kept_slice_time) {
+  if (options.reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
 }
 
 void PromptPages::BeginTurn(int kept) {
@@ -16,8 +17,45 @@ void PromptPages::BeginTurn(int kept) {
   kept_ = kept;
 }
 
-bool PromptPages::Take(Prompt* prompt) {
+bool PromptPages::Hold(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
+  Prompt* const left = slice_cache_.Find(*prompt);
+  const bool has_pages = left != nullptr && !left->pages.empty();
+  const int wanted = wanted_;
+  while (!(has_pages ? TakeOver(prompt, left) : Take(prompt))) {
+    if (!DiscardOldest(left)) return false;
+    wanted_ = wanted;
+  }
+  if (left == nullptr) return true;
+  if (has_pages) prompt->first_step = left->first_step;
+  for (PromptSlice& slice : prompt->slices) baton::TakeOver(left->slices, layout(), &slice);
+  slice_cache_.TakeFirst([left](const Prompt& first) { return &first == left; });
+  return true;
+}
+
+void PromptPages::Leave(std::unique_ptr<Prompt> ended) {
+  if (ended->keep && ended->is_continuable()) return slice_cache_.Add(std::move(ended));
+  Discard(ended.get());
+}
+
+bool PromptPages::DiscardOldest(const Prompt* except) {
+  const auto left =
+      slice_cache_.TakeFirst([except](const Prompt& first) { return &first != except; });
+  if (left != nullptr) Discard(left.get());
+  return left != nullptr;
+}
+
+void PromptPages::DiscardLeft(const std::function<bool(const Prompt&)>& which) {
+  while (const auto left = slice_cache_.TakeFirst(which)) Discard(left.get());
+}
+
+void PromptPages::Discard(Prompt* ended) {
+  // Not before: an inflow of a later attempt could still land in them.
+  if (ended->is_rank && !ended->pages.empty()) Enter(ended);
+  Give(ended);
+}
+
+bool PromptPages::Take(Prompt* prompt) {
   const int free_before = pool_->free();
   const bool is_long = prompt->range == RopeRange::kLong;
   prompt->chain = {.salt = prompt->request.cache_salt,

@@ -91,4 +91,24 @@ int PromptQueue::OpenedAhead() const {
   }));
 }
 
+int64_t PromptQueue::queued_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != PromptState::kEnding) tokens += prompt->remaining();
+  return tokens;
+}
+
+double PromptQueue::queued_pairs() const {
+  double pairs = 0;
+  for (const auto& prompt : prompts_)
+    if (prompt->phase != PromptState::kEnding) pairs += prompt->remaining_pairs();
+  return pairs;
+}
+
+int PromptQueue::n_running() const {
+  return static_cast<int>(std::count_if(prompts_.begin(), prompts_.end(), [](const auto& prompt) {
+    return prompt->phase == PromptState::kRunning;
+  }));
+}
+
 }  // namespace baton

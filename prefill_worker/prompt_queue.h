@@ -27,6 +27,9 @@ class PromptQueue {
   std::unique_ptr<Prompt> Remove(const Prompt* prompt);
 
   int size() const { return static_cast<int>(prompts_.size()); }
+  int64_t queued_tokens() const;  // still to be computed
+  double queued_pairs() const;    // (query, key) pairs of these tokens
+  int n_running() const;
   // In the order of admission.
   const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }
   struct Found {  // null: none

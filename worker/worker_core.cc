@@ -98,7 +98,7 @@ void WorkerCore::Handle(RouterEvent event) {
                    // The router counts all of it as lost and aims it elsewhere.
                    connected_ = false;
                    desk_.Clear();
-                   prefill_.CancelAll();
+                   prefill_.prompts().CancelAll();
                    decode_.CancelAll();
                  },
              },
@@ -111,7 +111,7 @@ void WorkerCore::HandleMessage(RouterMessage message) {
                  [&](DecodeRequest&) { HandleRequest(std::move(message)); },
                  [this](const CancelRequest& request) {
                    CancelWaiting(request.request_id, request.epoch);
-                   prefill_.Cancel(request.request_id, request.epoch);
+                   prefill_.prompts().Cancel(request.request_id, request.epoch);
                    decode_.Cancel(request.request_id, request.epoch);
                  },
                  [this](const DrainWorker&) { Drain(); },
@@ -148,7 +148,7 @@ void WorkerCore::Handle(GrammarCompiled event) {
 
 void WorkerCore::Begin(RouterMessage message, SharedGrammar grammar) {
   if (auto* prefill = std::get_if<PrefillRequest>(&message)) {
-    prefill_.Admit(std::move(*prefill), ports_.clock(), std::move(grammar));
+    prefill_.prompts().Admit(std::move(*prefill), ports_.clock(), std::move(grammar));
   } else {
     decode_.Expect(std::get<DecodeRequest>(std::move(message)), ports_.clock(), std::move(grammar));
   }
@@ -171,21 +171,22 @@ void WorkerCore::Refuse(const PartKey& part, EndReason reason, PartFault fault, 
 }
 
 void WorkerCore::Handle(TransferEvent event) {
-  std::visit(Overloaded{
-                 [this](const HandoffPromised& e) { prefill_.Promised(e, ports_.clock()); },
-                 [this](const HandoffNoRoom& e) { prefill_.NoRoom(e); },
-                 [this](const HandoffEnded& e) { prefill_.Ended(e, ports_.clock()); },
-                 [this](HandoffArrived& e) {
-                   lender_.Arrived(static_cast<int>(e.pages.size()));
-                   decode_.Arrived(std::move(e), ports_.clock());
-                 },
-                 [this](const HandoffAborted& e) { decode_.Aborted(e); },
-                 [this](const PagesReturned& e) { lender_.Returned(e); },
-                 [this](const ReceivePoolChanged& e) { lender_.Changed(e); },
-                 [this](const InflowArrived& e) { prefill_.Arrived(e, ports_.clock()); },
-                 [this](const InflowFailed& e) { prefill_.Failed(e, ports_.clock()); },
-             },
-             event);
+  std::visit(
+      Overloaded{
+          [this](const HandoffPromised& e) { prefill_.prompts().Promised(e, ports_.clock()); },
+          [this](const HandoffNoRoom& e) { prefill_.prompts().NoRoom(e); },
+          [this](const HandoffEnded& e) { prefill_.prompts().Ended(e, ports_.clock()); },
+          [this](HandoffArrived& e) {
+            lender_.Arrived(static_cast<int>(e.pages.size()));
+            decode_.Arrived(std::move(e), ports_.clock());
+          },
+          [this](const HandoffAborted& e) { decode_.Aborted(e); },
+          [this](const PagesReturned& e) { lender_.Returned(e); },
+          [this](const ReceivePoolChanged& e) { lender_.Changed(e); },
+          [this](const InflowArrived& e) { prefill_.prompts().Arrived(e, ports_.clock()); },
+          [this](const InflowFailed& e) { prefill_.prompts().Failed(e, ports_.clock()); },
+      },
+      event);
 }
 
 void WorkerCore::Drain() { draining_ = true; }
@@ -194,7 +195,7 @@ void WorkerCore::Close() {
   draining_ = true;
   connected_ = false;
   desk_.Clear();
-  prefill_.CancelAll();
+  prefill_.prompts().CancelAll();
   decode_.CancelAll();
   commands_.clear();
   lender_.Close(&commands_);
@@ -203,11 +204,11 @@ void WorkerCore::Close() {
 }
 
 bool WorkerCore::IsQuiet() const {
-  return desk_.size() == 0 && prefill_.n_prompts() == 0 && decode_.n_sequences() == 0;
+  return desk_.size() == 0 && prefill_.prompts().queue().size() == 0 && decode_.n_sequences() == 0;
 }
 
 void WorkerCore::Abandon() {
-  prefill_.Abandon();
+  prefill_.prompts().Abandon();
   decode_.CancelAll();
   prefill_effects_.clear();
   decode_effects_.clear();
@@ -219,10 +220,10 @@ void WorkerCore::Abandon() {
 
 bool WorkerCore::Turn() {
   const absl::Time now = ports_.clock();
-  prefill_.OnTime(now);
+  prefill_.prompts().OnTime(now);
   decode_.OnTime(now);
   const Step step = ComposeStep(now);
-  lender_.PromptsTook(prefill_.taken_pages());
+  lender_.PromptsTook(prefill_.prompts().pages().taken());
   TakeEffects();
   LendPages();
   const bool has_step = step.n_rows + step.n_prefill > 0;
@@ -257,14 +258,15 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
 void WorkerCore::LendPages() {
   commands_.clear();
   LenderNeeds needs;
-  needs.wanted_pages = prefill_.wanted_pages();
+  needs.wanted_pages = prefill_.prompts().pages().wanted();
   needs.growth_pages = decode_.growth_pages();
   needs.sequence_pages = decode_.expected_pages();
   needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
                                                 metrics_.decode_step_ms * 1000.0f);
   // Slices that ended attempts have left make neither rows nor sequences wait.
   const int sequences = lender_.waiting() > 0 ? needs.sequence_pages - lender_.lent() : 0;
-  while (pool_->free() < needs.growth_pages + sequences && prefill_.DiscardOldest()) {
+  while (pool_->free() < needs.growth_pages + sequences &&
+         prefill_.prompts().pages().DiscardOldest()) {
   }
   lends_more_ = lender_.Balance(needs, &commands_);
   for (TransferCommand& command : commands_) ports_.transfer(std::move(command));
@@ -406,12 +408,12 @@ void WorkerCore::Report(WorkerEvent event) {
 
 WorkerLoad WorkerCore::Load() const {
   WorkerLoad load;
-  load.prefill_queued_tokens = static_cast<int32_t>(
-      std::min<int64_t>(prefill_.queued_tokens(), std::numeric_limits<int32_t>::max()));
+  load.prefill_queued_tokens = static_cast<int32_t>(std::min<int64_t>(
+      prefill_.prompts().queue().queued_tokens(), std::numeric_limits<int32_t>::max()));
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();
-  load.prefill_queued_pairs = prefill_.queued_pairs();
+  load.prefill_queued_pairs = prefill_.prompts().queue().queued_pairs();
   load.prefill_fit = prefill_meter_.fit();
   load.decode_step_ms = metrics_.decode_step_ms;
   load.draining = draining_;
@@ -439,22 +441,22 @@ absl::Time WorkerCore::NextDeadline() const {
   const absl::Time load =
       connected_ ? load_reported_ + (load_changed_ ? kMinLoadInterval : kMaxLoadInterval)
                  : absl::InfiniteFuture();
-  return std::min({load, decode_.NextDeadline(), prefill_.NextDeadline()});
+  return std::min({load, decode_.NextDeadline(), prefill_.prompts().NextDeadline()});
 }
 
 WorkerMetrics WorkerCore::metrics() const {
   WorkerMetrics metrics = metrics_;
   metrics.connected = connected_;
   metrics.draining = draining_;
-  metrics.prefill_prompts = prefill_.n_prompts();
-  metrics.prefill_running = prefill_.n_running();
-  metrics.prefill_queued_tokens = prefill_.queued_tokens();
-  metrics.reused_tokens = static_cast<uint64_t>(prefill_.reused_tokens());
+  metrics.prefill_prompts = prefill_.prompts().queue().size();
+  metrics.prefill_running = prefill_.prompts().queue().n_running();
+  metrics.prefill_queued_tokens = prefill_.prompts().queue().queued_tokens();
+  metrics.reused_tokens = static_cast<uint64_t>(prefill_.prompts().pages().reused_tokens());
   metrics.decode_rows = decode_.n_rows();
   metrics.decode_waiting = decode_.n_waiting();
   metrics.pages_total = pool_->total();
   metrics.pages_free = pool_->free() + lender_.unpromised();
-  metrics.pages_prefill = prefill_.pages_held();
+  metrics.pages_prefill = prefill_.prompts().pages_held();
   metrics.pages_decode = decode_.pages_held();
   metrics.pages_cached = pool_->cached();
   metrics.pages_shared = pool_->shared();

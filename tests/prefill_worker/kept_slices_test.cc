@@ -20,9 +20,10 @@ std::unique_ptr<SchedulerFixture> MakeWorker(const RankOptions& options = {}, in
 // Answers cancels as the transfer room does once no operation touches the pages.
 void AnswerCancels(SchedulerFixture* worker) {
   for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
-    worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
-    worker->scheduler->Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
-                              worker->now);
+    worker->scheduler->prompts().Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
+                                       worker->now);
+    worker->scheduler->prompts().Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
+                                        worker->now);
     worker->Collect();
   }
 }
@@ -59,7 +60,7 @@ struct KeptSlicesFixture {
     n_rounds = relay->n_slices() / kRanks;
   }
   ~KeptSlicesFixture() {
-    for (auto& worker : workers) worker->scheduler->Abandon();
+    for (auto& worker : workers) worker->scheduler->prompts().Abandon();
   }
   int Below(int n) { return static_cast<int>(random() % unsigned(n)); }
   void Act(RelayFixture* of) {
@@ -88,7 +89,7 @@ struct KeptSlicesFixture {
     return relay->ranks[static_cast<size_t>(lost > 0 ? lost - 1 : 1)];
   }
   void Lose(int lost, SchedulerFixture* stand_in) {
-    relay->ranks[static_cast<size_t>(lost)]->scheduler->Abandon();
+    relay->ranks[static_cast<size_t>(lost)]->scheduler->prompts().Abandon();
     const int slice = lost + kRanks * Below(n_rounds);
     if (slice > 0 && Below(2))
       relay->worker(slice - 1).EndHandoff(relay->HandoffOf(slice - 1),
@@ -274,10 +275,10 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
     head->EndHandoff(relay.HandoffOf(0), absl::CancelledError("cancelled"));
     REQUIRE(head->ends.at(7).fault == PartFault::kPages);
     REQUIRE_THAT(head->ends.at(7).message, Catch::Contains("3 pages of KV are not free"));
-    REQUIRE(head->scheduler->wanted_pages() == 0);
+    REQUIRE(head->scheduler->prompts().pages().wanted() == 0);
   }
-  head->scheduler->Abandon();
-  tail->scheduler->Abandon();
+  head->scheduler->prompts().Abandon();
+  tail->scheduler->prompts().Abandon();
 }
 
 // Breaks the handoff of the first rank after part of its slice is computed.
@@ -291,7 +292,7 @@ void BreakHandoff(const RelayFixture& relay) {
   REQUIRE(head.ends.at(7).fault == PartFault::kHandoff);
   REQUIRE(head.ends.at(7).ticket_id == SchedulerFixture::Id(relay.HandoffOf(0)));
   REQUIRE(head.pool->held() == 3);
-  REQUIRE(head.scheduler->queued_tokens() == 0);
+  REQUIRE(head.scheduler->prompts().queue().queued_tokens() == 0);
 }
 
 TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what it has is kept") {
@@ -299,7 +300,7 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
   RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
   relay.AdmitAll();
   BreakHandoff(relay);
-  tail->scheduler->Abandon();
+  tail->scheduler->prompts().Abandon();
   head->Admit(SchedulerFixture::Request(9, 12, kPeer));
   head->Step(0);
   head->Promise(9);
@@ -308,9 +309,9 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
   RelayFixture mended = relay.Mended(1, head.get());
   mended.AdmitAll();
   const bool wanted = GENERATE(false, true);
-  if (wanted) REQUIRE(head->scheduler->DiscardOldest());  // a row wants the page
+  if (wanted) REQUIRE(head->scheduler->prompts().pages().DiscardOldest());  // a row wants the page
   REQUIRE(head->Step(100) == 0);
-  REQUIRE(head->scheduler->wanted_pages() == (wanted ? 6 : 3));
+  REQUIRE(head->scheduler->prompts().pages().wanted() == (wanted ? 6 : 3));
   REQUIRE(head->pool->held() == (wanted ? 3 : 6));
   head->EndHandoff(9);
   while (head->Step(5) > 0) {
@@ -331,29 +332,29 @@ TEST_CASE("kept slices delay no prompt, and are kept for a while only") {
   BreakHandoff(relay);
   head->ends.clear();
   if (why == kTime) {
-    const absl::Time kept_until = head->scheduler->NextDeadline();
+    const absl::Time kept_until = head->scheduler->prompts().NextDeadline();
     REQUIRE(kept_until > head->now + PrefillOptions().kept_slice_time);  // plus its time
     REQUIRE(kept_until < head->now + 2 * PrefillOptions().kept_slice_time);
     head->ForgetKept();
   }
-  if (why == kCancel) head->scheduler->Cancel(7, 1);
+  if (why == kCancel) head->scheduler->prompts().Cancel(7, 1);
   if (why == kOtherSlice) {
     PrefillRequest alone = SchedulerFixture::Request(7, 23);
     alone.epoch = 2;
     head->Admit(alone);
-    head->scheduler->Cancel(7, 2);
+    head->scheduler->prompts().Cancel(7, 2);
   }
   if (why == kPagesWanted) {
     head->Admit(SchedulerFixture::Request(9, 24));
     REQUIRE(head->Step(100) == 24);
-    REQUIRE(head->scheduler->wanted_pages() == 0);
+    REQUIRE(head->scheduler->prompts().pages().wanted() == 0);
   }
-  if (why == kAbandon) head->scheduler->Abandon();
+  if (why == kAbandon) head->scheduler->prompts().Abandon();
   head->Collect();
   REQUIRE(head->pool->held() == 0);
-  REQUIRE(head->scheduler->n_left() == 0);
+  REQUIRE(head->scheduler->prompts().pages().slice_cache().left().size() == 0);
   REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // the part was reported as ended
-  tail->scheduler->Abandon();
+  tail->scheduler->prompts().Abandon();
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next
   b.Step(100);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3});
   // No room for request 1: one report, and it no longer keeps 4 from opening.
-  b.scheduler->NoRoom({.ticket_id = SchedulerFixture::Id(1), .expected_wait_us = 7});
+  b.scheduler->prompts().NoRoom({.ticket_id = SchedulerFixture::Id(1), .expected_wait_us = 7});
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.no_room == 1);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3, 4});
@@ -219,13 +219,13 @@ TEST_CASE("the pages a prompt waits for are named, for the lender to reclaim") {
   std::vector<int32_t> lent;
   REQUIRE(b.pool->Take(8, &lent));
   PrefillRequest request = SchedulerFixture::Request(1, 20);
-  b.scheduler->Admit(std::move(request), b.now);
+  b.scheduler->prompts().Admit(std::move(request), b.now);
   b.builder.Clear();
   REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
-  REQUIRE(b.scheduler->wanted_pages() == 5);
+  REQUIRE(b.scheduler->prompts().pages().wanted() == 5);
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);
-  REQUIRE(b.scheduler->wanted_pages() == 0);
+  REQUIRE(b.scheduler->prompts().pages().wanted() == 0);
 }
 
 TEST_CASE("towards a sink of higher order, pages are taken before the promise; else after it") {
@@ -236,7 +236,7 @@ TEST_CASE("towards a sink of higher order, pages are taken before the promise; e
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.opens == std::vector<RequestId>{2, 3});
   REQUIRE(b.pool->held() == 5);
-  REQUIRE(b.scheduler->wanted_pages() == 6);
+  REQUIRE(b.scheduler->prompts().pages().wanted() == 6);
   b.Promise(3);  // cannot start yet: needs 6 more pages
   REQUIRE(b.Step(100) == 0);
   b.Promise(2);
@@ -247,7 +247,7 @@ TEST_CASE("towards a sink of higher order, pages are taken before the promise; e
   b.EndHandoff(3);
   b.Step(100);
   REQUIRE(b.opens == std::vector<RequestId>{2, 3, 1});
-  b.scheduler->Cancel(1, 1);
+  b.scheduler->prompts().Cancel(1, 1);
   b.Collect();
   REQUIRE(b.pool->held() == 6);
   b.EndHandoff(1, absl::CancelledError("cancelled"));
@@ -261,12 +261,12 @@ TEST_CASE("cancel: at once without a handoff, after its end with one, and twice 
   b.Step(8);
   b.Promise(2);
   b.Step(60);
-  b.scheduler->Cancel(1, 1);
-  b.scheduler->Cancel(2, 0);  // a cancel of an earlier attempt has no effect
+  b.scheduler->prompts().Cancel(1, 1);
+  b.scheduler->prompts().Cancel(2, 0);  // a cancel of an earlier attempt has no effect
   b.Collect();
   REQUIRE(b.cancels.empty());
-  b.scheduler->Cancel(2, 1);
-  b.scheduler->Cancel(2, 1);
+  b.scheduler->prompts().Cancel(2, 1);
+  b.scheduler->prompts().Cancel(2, 1);
   b.Collect();
   REQUIRE(b.cancels.size() == 1);
   REQUIRE_FALSE(b.ends.contains(2));
@@ -275,7 +275,7 @@ TEST_CASE("cancel: at once without a handoff, after its end with one, and twice 
   b.EndHandoff(2, absl::CancelledError("cancelled"));
   REQUIRE(b.ends[2].reason == EndReason::kCancelled);
   REQUIRE(b.pool->held() == 0);
-  REQUIRE(b.scheduler->n_prompts() == 0);
+  REQUIRE(b.scheduler->prompts().queue().size() == 0);
 }
 
 TEST_CASE("a handoff that fails ends its prompt with the reason, wherever it is") {
@@ -305,12 +305,12 @@ TEST_CASE("time alone ends a prompt in every state; what may still be read waits
   b.Promise(4);
   b.Step(12);  // one prompt is promised, one runs, one is committing
   b.Admit(SchedulerFixture::Request(5, 40, kPeer));
-  REQUIRE(b.scheduler->n_running() == 1);
-  REQUIRE(b.scheduler->n_prompts() == 5);
-  while (b.scheduler->NextDeadline() < absl::InfiniteFuture()) {
-    REQUIRE(b.scheduler->NextDeadline() > b.now);
-    b.now = b.scheduler->NextDeadline();
-    b.scheduler->OnTime(b.now);
+  REQUIRE(b.scheduler->prompts().queue().n_running() == 1);
+  REQUIRE(b.scheduler->prompts().queue().size() == 5);
+  while (b.scheduler->prompts().NextDeadline() < absl::InfiniteFuture()) {
+    REQUIRE(b.scheduler->prompts().NextDeadline() > b.now);
+    b.now = b.scheduler->prompts().NextDeadline();
+    b.scheduler->prompts().OnTime(b.now);
     b.Collect();
   }
   REQUIRE(b.ends.size() == 1);  // the prompt without a handoff
@@ -345,7 +345,7 @@ TEST_CASE("what can never run is refused by name, and repeats are ignored") {
   REQUIRE(why(bad_ticket) == "ticket of 3 KV pages, 4 promised; the prompt has 2");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
   REQUIRE(why(SchedulerFixture::Request(6, 8)) == "");
-  REQUIRE(b.scheduler->n_prompts() == 1);
+  REQUIRE(b.scheduler->prompts().queue().size() == 1);
   for (RequestId id = 100; id < 149; ++id) REQUIRE(why(SchedulerFixture::Request(id, 4)) == "");
   REQUIRE(why(SchedulerFixture::Request(200, 4)) == "prefill queue full (50 prompts)");
 }
@@ -361,7 +361,7 @@ TEST_CASE("what fell out of the window is given back, unless it is handed over")
   for (int done = handed_over ? 0 : 8; done < kPrompt; done += b.Step(8)) {
     if (done == 0) continue;
     const int passed = handed_over ? 0 : b.pool->layout().PagesPassed(done);
-    REQUIRE(b.scheduler->pages_held() == kPromptPages - (all_layers ? passed : 0));
+    REQUIRE(b.scheduler->prompts().pages_held() == kPromptPages - (all_layers ? passed : 0));
     REQUIRE(b.pool->free() == kPages - kPromptPages + passed * (all_layers ? 3 : 2) / 3);
   }
   REQUIRE(b.pool->held() == (handed_over ? kPromptPages : 0));

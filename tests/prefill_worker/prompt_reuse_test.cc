@@ -45,7 +45,7 @@ TEST_CASE("a prompt computes only what no earlier one with the same beginning ha
   }
   REQUIRE(b.tokens.size() == 5);
   for (const TokenOut& token : b.tokens) CheckFirstToken(token);
-  REQUIRE(b.scheduler->reused_tokens() == 20 + 16 + 20 + 24);
+  REQUIRE(b.scheduler->prompts().pages().reused_tokens() == 20 + 16 + 20 + 24);
   REQUIRE(b.pool->held() == 0);
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("KV is not reused across salts, nor when that is switched off") {
   salted.cache_salt = reuse_kv ? 7 : 0;
   b.Admit(salted);
   REQUIRE(b.Step(100) == 22);
-  REQUIRE(b.scheduler->reused_tokens() == 0);
+  REQUIRE(b.scheduler->prompts().pages().reused_tokens() == 0);
   REQUIRE(b.pool->cached() == (reuse_kv ? 10 : 0));
 }
 
@@ -90,22 +90,22 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   const bool computed = GENERATE(false, true);
   const bool still_read = !failed && GENERATE(false, true);
   const auto end_first = [&b, failed] {
-    b.scheduler->Ended({.ticket_id = {.high = 0, .low = 101},
-                        .status = failed ? absl::UnavailableError("peer lost")
-                                         : absl::CancelledError("cancelled")},
-                       b.now);
+    b.scheduler->prompts().Ended({.ticket_id = {.high = 0, .low = 101},
+                                  .status = failed ? absl::UnavailableError("peer lost")
+                                                   : absl::CancelledError("cancelled")},
+                                 b.now);
     b.Collect();
   };
   b.Admit(Same(1, 22, kPeer));
   b.Step(0);
-  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
+  b.scheduler->prompts().Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
   REQUIRE(b.Step(computed ? 22 : 13) == (computed ? 22 : 13));
   if (still_read && computed) {
     b.Admit(Same(1, 22, kPeer, 2));  // ends the first attempt
     b.Collect();
     b.Admit(Same(1, 22, kPeer, 1));  // too late
   } else {
-    b.scheduler->Cancel(1, failed ? 0 : 1);
+    b.scheduler->prompts().Cancel(1, failed ? 0 : 1);
   }
   if (!still_read) end_first();
   b.sent.clear();
@@ -113,7 +113,7 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   b.Step(0);
   REQUIRE(b.Step(100) == 0);  // no promise yet
   REQUIRE(b.sent.empty());
-  b.scheduler->Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
+  b.scheduler->prompts().Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
   REQUIRE(b.Step(100) == (computed ? 2 : 10));
   if (still_read) end_first();
   std::map<std::pair<int, int>, int> cells;  // each cell exactly once
@@ -126,7 +126,8 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   REQUIRE(cells.size() == 3 * 6);
   for (const auto& [cell, n] : cells) REQUIRE(n == 1);
   for (const TokenOut& token : b.tokens) CheckFirstToken(token);
-  b.scheduler->Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()}, b.now);
+  b.scheduler->prompts().Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()},
+                               b.now);
   b.Collect();
   REQUIRE(b.pool->held() == 0);
 }

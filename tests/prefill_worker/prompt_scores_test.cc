@@ -119,7 +119,7 @@ TEST_CASE("an attempt that follows tells everything again, and a cancelled one n
   REQUIRE(b.Step(10) == 10);
   const size_t n_told = ToldOf(b, 1).size();
   REQUIRE(n_told == 10);
-  b.scheduler->Cancel(1, 1);
+  b.scheduler->prompts().Cancel(1, 1);
   b.Collect();
   REQUIRE(b.Step(100) == 0);
   CHECK(ToldOf(b, 1).size() == n_told);

@@ -25,14 +25,14 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (state > kOpening) b.Promise(id);
       if (state == kRunning) b.Step(4);
       if (state == kCommitting) b.Step(12);
-      if (cancelled) b.scheduler->Cancel(id, 1);
+      if (cancelled) b.scheduler->prompts().Cancel(id, 1);
       b.EndHandoff(id, absl::UnavailableError("peer lost"));
       REQUIRE(b.ends.contains(id));
     }
   b.Admit(SchedulerFixture::Request(++id, 12));
   b.Step(100);  // without a handoff
   b.Admit(SchedulerFixture::Request(++id, 12));
-  b.scheduler->Cancel(id, 1);
+  b.scheduler->prompts().Cancel(id, 1);
   // The inflow of a relay's tail fails while the tail waits or runs, or after a cancel.
   enum { kWaiting, kStarted, kAbandoned };
   for (const int state : {kWaiting, kStarted, kAbandoned})
@@ -45,12 +45,13 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       b.Step(0);
       if (sink != 0) b.Promise(id);
       b.Step(100);
-      if (state == kStarted) b.scheduler->Arrived({.ticket_id = inflow, .n_planes = 1}, b.now);
+      if (state == kStarted)
+        b.scheduler->prompts().Arrived({.ticket_id = inflow, .n_planes = 1}, b.now);
       b.builder.Clear();
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
-      if (state == kAbandoned) b.scheduler->Cancel(id, 1);
-      b.scheduler->Failed({.ticket_id = inflow, .status = absl::UnavailableError("head lost")},
-                          b.now);
+      if (state == kAbandoned) b.scheduler->prompts().Cancel(id, 1);
+      b.scheduler->prompts().Failed(
+          {.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
       b.Collect();
       if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
       REQUIRE(b.ends.contains(id));
@@ -87,8 +88,8 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   b.Promise(22'000);
   while (b.Step(100) > 0) {
   }
-  b.scheduler->Failed({.ticket_id = second.inflow, .status = absl::UnavailableError("tail lost")},
-                      b.now);
+  b.scheduler->prompts().Failed(
+      {.ticket_id = second.inflow, .status = absl::UnavailableError("tail lost")}, b.now);
   b.EndHandoff(22'000);
   REQUIRE(b.ends.contains(id));
   // Two tails, one of which runs.
@@ -100,14 +101,15 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
     tail.slices[0].inflow = inflows.back();
     b.Admit(tail);
     for (const bool arrived : {false, true}) {
-      if (arrived) b.scheduler->Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);
+      if (arrived)
+        b.scheduler->prompts().Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);
       b.builder.Clear();
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
     }
   }
   for (const TicketId& inflow : inflows)
-    b.scheduler->Failed({.ticket_id = inflow, .status = absl::UnavailableError("head lost")},
-                        b.now);
+    b.scheduler->prompts().Failed(
+        {.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
   b.ForgetKept();
   for (const TransitionRow& row : table.transitions) {
     CAPTURE(table.states[row.from].name, table.states[row.to].name);

@@ -37,7 +37,7 @@ struct RelayChainFixture {
   }
   ~RelayChainFixture() {
     for (auto& worker : workers) {
-      worker->scheduler->Abandon();
+      worker->scheduler->prompts().Abandon();
       for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
     }
   }

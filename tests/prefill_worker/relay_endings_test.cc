@@ -72,7 +72,7 @@ TEST_CASE("a push that fails ends the head's part, and a cancel ends the push") 
   while (is_computed && head.Step(5) > 0) {
   }
   if (cancelled)
-    head.scheduler->Cancel(7, 1);
+    head.scheduler->prompts().Cancel(7, 1);
   else
     head.EndHandoff(PushId(7, 0), absl::UnavailableError("decode worker lost"));
   head.Collect();
@@ -109,14 +109,14 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
   if (stage == 0) {
     auto alone = MakeWorker();
     alone->Admit(chain.relay->RequestOf(1));
-    alone->scheduler->Cancel(7, 1);
+    alone->scheduler->prompts().Cancel(7, 1);
     alone->Collect();
     REQUIRE(alone->ends.at(7).reason == EndReason::kCancelled);
     return;
   }
   RunTo(chain, stage);
   SchedulerFixture& tail = chain.tail();
-  tail.scheduler->Cancel(7, 1);
+  tail.scheduler->prompts().Cancel(7, 1);
   tail.Collect();
   REQUIRE_FALSE(tail.scheduler->has_slice());
   REQUIRE(tail.ends.empty());
@@ -149,7 +149,7 @@ TEST_CASE("a cancel reaches a slice at every block, and ends it when nothing tou
 TEST_CASE("a tail cancelled while its last planes land ends with them") {
   RelayChainFixture chain({12, 23}, kSelf);
   RunTo(chain, 4);
-  chain.tail().scheduler->Cancel(7, 1);
+  chain.tail().scheduler->prompts().Cancel(7, 1);
   chain.tail().Collect();
   REQUIRE(chain.tail().ends.empty());
   chain.relay->Flow(0);

@@ -217,7 +217,7 @@ TEST_CASE("one slice at a time: the next rank begins when it is done") {
   while (worker->Step(1000) > 0) {
   }
   REQUIRE(worker->commits.size() == 2);
-  for (RelayFixture& relay : relays) relay.ranks[1]->scheduler->Abandon();
+  for (RelayFixture& relay : relays) relay.ranks[1]->scheduler->prompts().Abandon();
   for (const RequestId hop : {HopId(1, 0), HopId(2, 0)}) worker->EndHandoff(hop);
 }
 
@@ -266,12 +266,12 @@ TEST_CASE("what others are told is left shrinks layer by layer") {
   RelayChainFixture chain({40, 60}, kPeer);
   while (chain.head().Step(1000) > 0) {
   }
-  REQUIRE(chain.head().scheduler->queued_tokens() == 0);
-  REQUIRE(chain.tail().scheduler->queued_tokens() == 20);
+  REQUIRE(chain.head().scheduler->prompts().queue().queued_tokens() == 0);
+  REQUIRE(chain.tail().scheduler->prompts().queue().queued_tokens() == 20);
   chain.relay->Flow(0, 1);
   while (chain.tail().Step(1000) > 0) {
   }
-  REQUIRE(chain.tail().scheduler->queued_tokens() == 14);
+  REQUIRE(chain.tail().scheduler->prompts().queue().queued_tokens() == 14);
 }
 
 TEST_CASE("a head that waits for the tail's pages tells the router of no want of room") {
@@ -279,10 +279,11 @@ TEST_CASE("a head that waits for the tail's pages tells the router of no want of
   RelayFixture relay(7, {12, 23}, {head.get(), head.get()}, kPeer);
   relay.Admit(0);
   head->Step(1000);
-  head->scheduler->NoRoom({.ticket_id = SchedulerFixture::Id(HopId(7, 0)), .expected_wait_us = 5});
+  head->scheduler->prompts().NoRoom(
+      {.ticket_id = SchedulerFixture::Id(HopId(7, 0)), .expected_wait_us = 5});
   head->Collect();
   REQUIRE(head->no_room == 0);
-  head->scheduler->CancelAll();
+  head->scheduler->prompts().CancelAll();
   head->EndHandoff(HopId(7, 0), absl::CancelledError("cancelled"));
   REQUIRE(head->ends.at(7).reason == EndReason::kCancelled);
 }
@@ -299,7 +300,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   tail.Admit(SchedulerFixture::Request(7, 25));
   tail.Step(1000);
   REQUIRE(tail.tokens.back().token == Expected(7, 25).tokens[0]);
-  REQUIRE(tail.scheduler->reused_tokens() == 24);
+  REQUIRE(tail.scheduler->prompts().pages().reused_tokens() == 24);
   // A head starts with the pages that it holds.
   SchedulerFixture& head = chain.head();
   const size_t n_blocks = head.blocks.size();
@@ -312,7 +313,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
   head.Promise(55);
   while (head.Step(1000) > 0) {
   }
-  REQUIRE(head.scheduler->reused_tokens() == 12);
+  REQUIRE(head.scheduler->prompts().pages().reused_tokens() == 12);
   head.EndHandoff(55);
   REQUIRE(head.ends.at(7).reused_tokens == 12);
   REQUIRE(head.blocks[n_blocks].to == 8);
@@ -327,7 +328,7 @@ TEST_CASE("a slice's KV is found by later prompts at every rank, and never lande
     const auto& first = tail.awaits[0].pages;
     REQUIRE(std::find(first.begin(), first.end(), page) == first.end());
   }
-  tail.scheduler->CancelAll();
+  tail.scheduler->prompts().CancelAll();
   chain.relay->FailInflow(1);
   REQUIRE(tail.pool->held() == 0);
 }

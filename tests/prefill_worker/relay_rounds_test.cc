@@ -38,7 +38,7 @@ struct Ring {
   }
   ~Ring() {
     for (auto& worker : workers) {
-      worker->scheduler->Abandon();
+      worker->scheduler->prompts().Abandon();
       for (const HandoffArrived& kept : worker->kept) worker->pool->Give(kept.pages);
     }
   }
@@ -70,10 +70,10 @@ struct Ring {
   void AnswerCancels() {
     for (auto& worker : workers)
       for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
-        worker->scheduler->Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
-                                 worker->now);
-        worker->scheduler->Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
-                                  worker->now);
+        worker->scheduler->prompts().Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
+                                           worker->now);
+        worker->scheduler->prompts().Failed(
+            {cancel.ticket_id, 0, absl::CancelledError("cancelled")}, worker->now);
         worker->Collect();
       }
   }
@@ -222,12 +222,12 @@ TEST_CASE("a cancel between any two blocks of any round leaves nothing behind") 
     ring.Start();
     for (int i = 0; i < n; ++i) ring.Turn(5);
     const bool is_computed = ring.tail().computed.contains(7);
-    for (auto& worker : ring.workers) worker->scheduler->Cancel(7, 1);
+    for (auto& worker : ring.workers) worker->scheduler->prompts().Cancel(7, 1);
     for (auto& worker : ring.workers) worker->Collect();
     ring.AnswerCancels();
     for (auto& worker : ring.workers) {
       REQUIRE(worker->ends.contains(7));
-      REQUIRE(worker->scheduler->n_prompts() == 0);
+      REQUIRE(worker->scheduler->prompts().queue().size() == 0);
       RequireClean(worker.get());
       worker->Admit(SchedulerFixture::Request(9, 30));
       while (worker->Step(1000) > 0) {
@@ -263,11 +263,12 @@ TEST_CASE("what becomes of a hop that breaks") {
   REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
   REQUIRE(ring.head().ends.at(7).fault == PartFault::kHandoff);
   // Both keep their slices for another attempt, unless the token is computed.
-  REQUIRE(ring.head().scheduler->n_left() == 1);
-  REQUIRE(ring.tail().scheduler->n_left() == (is_computed ? 0 : 1));
+  REQUIRE(ring.head().scheduler->prompts().pages().slice_cache().left().size() == 1);
+  REQUIRE(ring.tail().scheduler->prompts().pages().slice_cache().left().size() ==
+          (is_computed ? 0 : 1));
   for (auto& worker : ring.workers) {
     worker->ForgetKept();
-    REQUIRE(worker->scheduler->n_left() == 0);
+    REQUIRE(worker->scheduler->prompts().pages().slice_cache().left().size() == 0);
     REQUIRE(worker->pool->held() == 0);
   }
 }
@@ -282,7 +283,8 @@ TEST_CASE("of KV that is there already a first rank uses no more than its first 
   ring.head().computed.clear();
   ring.Start();
   ring.Run(1000);
-  REQUIRE(ring.head().scheduler->reused_tokens() == 4);  // the last token's page is computed again
+  REQUIRE(ring.head().scheduler->prompts().pages().reused_tokens() ==
+          4);  // the last token's page is computed again
   ring.relay->RequireFirstToken();
   ring.relay->EndAll();
 }
@@ -291,13 +293,14 @@ TEST_CASE("all tokens to come in rounds are told, with the keys they see") {
   Ring ring(2, {8, 16, 24, 33}, kPeer);
   ring.Start();
   const auto pairs = [](double tokens, double before) { return tokens * (before + tokens / 2); };
-  REQUIRE(ring.head().scheduler->queued_tokens() == 16);
-  REQUIRE(ring.head().scheduler->queued_pairs() == Approx(pairs(8, 0) + pairs(8, 16)));
-  REQUIRE(ring.tail().scheduler->queued_tokens() == 17);
+  REQUIRE(ring.head().scheduler->prompts().queue().queued_tokens() == 16);
+  REQUIRE(ring.head().scheduler->prompts().queue().queued_pairs() ==
+          Approx(pairs(8, 0) + pairs(8, 16)));
+  REQUIRE(ring.tail().scheduler->prompts().queue().queued_tokens() == 17);
   while (ring.head().Step(1000) > 0) {
   }
-  REQUIRE(ring.head().scheduler->queued_tokens() == 8);
-  REQUIRE(ring.head().scheduler->queued_pairs() == Approx(pairs(8, 16)));
+  REQUIRE(ring.head().scheduler->prompts().queue().queued_tokens() == 8);
+  REQUIRE(ring.head().scheduler->prompts().queue().queued_pairs() == Approx(pairs(8, 16)));
 }
 
 TEST_CASE("rounds that make no sense are refused with the reason") {

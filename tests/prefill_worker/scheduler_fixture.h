@@ -54,7 +54,7 @@ struct SchedulerFixture {
     scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
   }
   ~SchedulerFixture() {
-    while (scheduler->DiscardOldest()) {
+    while (scheduler->prompts().pages().DiscardOldest()) {
     }
   }
 
@@ -76,7 +76,7 @@ struct SchedulerFixture {
     SetWhole(&request, ticket, {.incarnation = sink, .address = "peer:1"});
     return request;
   }
-  void Admit(PrefillRequest request) { scheduler->Admit(std::move(request), now); }
+  void Admit(PrefillRequest request) { scheduler->prompts().Admit(std::move(request), now); }
 
   // Runs a step and a block of the slice; returns the computed tokens and rows.
   int Step(int budget, int layers = 1) { return ChunkStep(budget, layers) + Block(budget); }
@@ -134,7 +134,7 @@ struct SchedulerFixture {
         kept.push_back(std::get<HandoffArrived>(effect));
       }
     }
-    REQUIRE(pool->held() + pool->shared() == scheduler->pages_held() + KeptPages());
+    REQUIRE(pool->held() + pool->shared() == scheduler->prompts().pages_held() + KeptPages());
   }
   void Take(const TransferCommand& command) {
     if (auto* open = std::get_if<OpenHandoff>(&command)) opens.push_back(open->ticket.id.low);
@@ -149,21 +149,21 @@ struct SchedulerFixture {
     return n;
   }
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
-  void Promise(RequestId id) { scheduler->Promised({.ticket_id = Id(id)}, now); }
+  void Promise(RequestId id) { scheduler->prompts().Promised({.ticket_id = Id(id)}, now); }
   void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
     End({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
   }
   void End(const HandoffEnded& event) {
     if (filter != nullptr) filter->OnEvent(event);
-    scheduler->Ended(event, now);
+    scheduler->prompts().Ended(event, now);
     Collect();
   }
 
   // Advances the time until slices of broken attempts are no longer kept.
   void ForgetKept() {
-    while (scheduler->NextDeadline() < now + absl::Minutes(1)) {
-      now = scheduler->NextDeadline();
-      scheduler->OnTime(now);
+    while (scheduler->prompts().NextDeadline() < now + absl::Minutes(1)) {
+      now = scheduler->prompts().NextDeadline();
+      scheduler->prompts().OnTime(now);
     }
     Collect();
   }
