@@ -12,6 +12,10 @@ namespace {
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
 constexpr int kMaxMoves = 4;
 
+// A relay may be late by so many times what one worker alone would take. Queues make relays late
+// that one worker would not make sooner: a trace at saturation wants more than 2 (docs/PLANNER.md).
+constexpr double kBorneLateness = 4;
+
 // A relay goes on with another worker before a token has come, and once per request: who loses
 // workers again and again is better off alone.
 bool IsMendable(const Request& request) {
@@ -88,7 +92,7 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
   cluster_.ledger.Reserve(request.id(), plan, order.spec, cluster_.members.page_tokens(), now);
   for (const Incarnation worker : plan.Workers())
     order.names[worker] = cluster_.members.At(worker).about.name;
-  for (const HopProgress& hop : HopsOf(order)) order.crossed_before.push_back(hop.crossed);
+  order.expected = cluster_.predictor.Expected(plan, order.spec);
   request.Dispatch(std::move(order), now);
   SendAttempt(request);
 }
@@ -268,51 +272,27 @@ bool RouterDispatch::MayMend(const Request& request, absl::Time now) const {
   return false;
 }
 
-// Counts bytes that cross in all relays that share a link, so the rest is never overstated.
-std::vector<HopProgress> RouterDispatch::HopsOf(const Attempt::Order& order) const {
-  const Plan& plan = order.plan;
-  const std::vector<int32_t> tokens = plan.HopTokens(order.spec);
-  std::vector<HopProgress> links(std::min(plan.n_ranks(), tokens.size()));
-  for (size_t i = 0; i < links.size(); ++i) {
-    const Incarnation next = plan.WorkerOf(i + 1);
-    const WorkerAnnounce* const sender = cluster_.members.Find(plan.WorkerOf(i));
-    // Lost, and its part had ended.
-    if (sender == nullptr || cluster_.members.Find(next) == nullptr) continue;
-    const LinkRate link = cluster_.members.LinkOf(sender->incarnation, next);
-    const int64_t before = i < order.crossed_before.size() ? order.crossed_before[i] : 0;
-    links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
-    links[i].bytes_per_second = link.bytes_per_second;
-    for (size_t hop = i; hop < tokens.size(); hop += plan.n_ranks())
-      links[i].bytes += int64_t{tokens[hop]} * sender->kv_token_bytes * sender->n_layers;
-  }
-  return links;
-}
-
-std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::Time now) const {
+// Whatever makes the relay late, its links or its other ranks, one worker does without; what it is
+// expected to take grows with the queues and with how late other prompts were.
+std::optional<AttemptFailure> RouterDispatch::GiveUpLate(Request& request, absl::Time now) const {
   Attempt& attempt = *request.attempt();
   const Plan& plan = attempt.plan();
   AttemptSpec spec = attempt.spec();
   spec.may_relay = false;
   spec.kept = {.worker = plan.heads.front().worker, .tokens = plan.SliceEnds(spec).front()};
-  const std::optional<Plan> alone = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
-  const std::vector<HopProgress> hops = HopsOf(attempt.order());
-  // Other causes of lateness, a busy machine for example, would make one worker late too.
-  const absl::Duration alone_takes =
-      alone ? attempt.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
-            : absl::InfiniteDuration();
-  const std::optional<size_t> slow = HopToLeave(hops, alone_takes);
-  if (!slow) return std::nullopt;
+  const std::optional<Plan> one = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
+  const absl::Duration alone =
+      one ? cluster_.predictor.Expected(*one, spec) : absl::InfiniteDuration();
+  attempt.BearLateness(kBorneLateness * alone);
+  if (!attempt.IsLate(now)) return std::nullopt;
   const std::string message = absl::StrFormat(
-      "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
-      "worker alone is predicted to take %s",
-      attempt.NameOf(plan.WorkerOf(*slow)), attempt.NameOf(plan.WorkerOf(*slow + 1)),
-      hops[*slow].bytes_per_second / 1e6,
-      static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
-      absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
-      absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
+      "the relay has no token, which was expected after %.2f s; one worker alone may take %.2f s",
+      absl::ToDoubleSeconds(attempt.order().expected), absl::ToDoubleSeconds(alone));
   LogWarn("request %s is dispatched anew: %s", request.wanted().name, message);
-  attempt.set_kept(spec.kept);
-  return AttemptFailure{.cause = FailoverCause::kSlowLink, .message = message};
+  attempt.OnGivenUp(spec.kept, now);
+  if (const std::optional<double> ratio = attempt.TakeOutcome())
+    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
+  return AttemptFailure{.cause = FailoverCause::kLate, .message = message};
 }
 
 // Prefill has not begun (it waits for the promise, and a relay's head for the pages of its tail),

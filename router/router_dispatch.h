@@ -3,7 +3,6 @@
 #pragma once
 
 #include "router/cluster.h"
-#include "router/relay_watch.h"
 #include "router/request.h"
 
 namespace baton {
@@ -30,9 +29,9 @@ class RouterDispatch {
   void Cancel(const Request& request) { TakeBack(request, std::nullopt); }
   // True if Retry may put another worker in place of one of the attempt's, whichever is at fault.
   bool MayMend(const Request& request, absl::Time now) const;
-  // Returns why a late relay is to be given up, if one of its links has become so slow that one
-  // worker alone would be sooner, from what the first rank has.
-  std::optional<AttemptFailure> SlowLink(Request& request, absl::Time now) const;
+  // Returns why a late relay is to be given up, if it is late by more than one worker alone would
+  // take, from what the first rank has; else it is not late until then.
+  std::optional<AttemptFailure> GiveUpLate(Request& request, absl::Time now) const;
 
   // Counts since the start; all else is empty.
   const ClusterView& totals() const { return totals_; }
@@ -48,7 +47,6 @@ class RouterDispatch {
   void TakeBack(const Request& request, const std::optional<Plan>& next);
   std::optional<Plan> Mend(const Request& request, absl::Time now) const;
   void LogMend(const Request& request, const Plan& mended, const AttemptFailure& failure) const;
-  std::vector<HopProgress> HopsOf(const Attempt::Order& order) const;
   void Send(Incarnation worker, RouterMessage message) {
     effects_.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
   }

@@ -21,8 +21,7 @@ inline void AddLinks(const std::vector<LinkReport>& links, WorkerReport* report)
         load->links.push_back(
             {.peer = link.peer,
              .bytes_per_second = link.bytes_per_second,
-             .round_trip_us = link.round_trip_us,
-             .chain_bytes = static_cast<int64_t>(link.bytes[size_t(Traffic::kChain)])});
+             .round_trip_us = link.round_trip_us});
   }
 }
 

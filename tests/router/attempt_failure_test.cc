@@ -120,7 +120,7 @@ TEST_CASE("failed parts and lost workers are counted apart, until an attempt get
   SECTION("draining workers and slow links count for nothing") {
     for (int i = 0; i < 10; ++i) {
       CHECK(record.Count({.cause = FailoverCause::kDraining}, false).ok());
-      CHECK(record.Count({.cause = FailoverCause::kSlowLink}, false).ok());
+      CHECK(record.Count({.cause = FailoverCause::kLate}, false).ok());
     }
     CHECK_FALSE(record.Count(failed, false).ok());
   }
