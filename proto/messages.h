@@ -143,7 +143,6 @@ struct LinkRate {
   Incarnation peer = 0;
   double bytes_per_second = 0;
   int64_t round_trip_us = 0;  // of a message and its answer; 0: unknown
-  int64_t chain_bytes = 0;    // total bytes of KV that arrived for next ranks of relays
   bool operator==(const LinkRate&) const = default;
 };
 

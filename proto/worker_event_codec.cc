@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kMaxMicroseconds = int64_t{1} << 50;  // 35 years
 constexpr int64_t kMaxLayers = 1 << 16;
-constexpr int64_t kMaxBytes = int64_t{1} << 60;
 // Bounds that keep predictions from a fit finite and positive.
 constexpr double kMinTokenSeconds = 1e-15, kMaxSeconds = 1e6, kMaxPairs = 1e18;
 constexpr double kMaxRate = 1e15;  // bytes per second
@@ -194,17 +193,14 @@ void Encode(const LinkRate& in, wire::LinkRate* out) {
   out->set_peer(in.peer);
   out->set_bytes_per_second(in.bytes_per_second);
   out->set_round_trip_us(in.round_trip_us);
-  out->set_chain_bytes(in.chain_bytes);
 }
 
 absl::StatusOr<LinkRate> Decode(const wire::LinkRate& in) {
   RETURN_IF_ERROR(CheckFloat("load.links.bytes_per_second", in.bytes_per_second(), 1, kMaxRate));
   RETURN_IF_ERROR(CheckRange("load.links.round_trip_us", in.round_trip_us(), 0, kMaxMicroseconds));
-  RETURN_IF_ERROR(CheckRange("load.links.chain_bytes", in.chain_bytes(), 0, kMaxBytes));
   return LinkRate{.peer = in.peer(),
                   .bytes_per_second = in.bytes_per_second(),
-                  .round_trip_us = in.round_trip_us(),
-                  .chain_bytes = in.chain_bytes()};
+                  .round_trip_us = in.round_trip_us()};
 }
 
 void Encode(const WorkerLoad& in, wire::WorkerEvent* out) {

@@ -4,16 +4,14 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "router/relay_watch.h"
 
 namespace baton {
 namespace {
 
 // An attempt that brought so many tokens died of something else than its request.
 constexpr int kGotOn = 8;
-// A late relay is looked at again after a quarter of its life so far.
-constexpr int kLooksPerLife = 4;
-constexpr absl::Duration kMinLook = absl::Milliseconds(100);
+// A relay that takes so much longer than expected is not late.
+constexpr absl::Duration kNotLate = absl::Milliseconds(100);
 // Factor by which a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
@@ -28,14 +26,12 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
       sent_(now),
       silent_until_(now + options.attempt_silence +
                     kPredictionSlack * absl::Milliseconds(plan().predicted_ms)),
-      look_at_(plan().is_relay() && plan().first_token_ms > 0
-                   ? now + LateAfter(absl::Milliseconds(plan().first_token_ms))
-                   : absl::InfiniteFuture()),
+      late_at_(plan().is_relay() ? now + order_.expected + kNotLate : absl::InfiniteFuture()),
       surprised_(wanted.prompt_logprobs >= 0),  // scoring is in no prediction
       decode_open_(plan().decode != 0),
       open_heads_(plan().HeadWorkers()),
       scored_(surprised_ ? spec().n_prompt - 1 : 0, wanted.prompt_logprobs),
-      fault_(options.blame_wait) {
+      fault_(options.blame_wait, order_.handoffs) {
   timeline_.prefill_worker = NameOf(plan().prefill());
   timeline_.decode_worker = NameOf(plan().decode);
   timeline_.prefill_heads = absl::StrJoin(
@@ -51,7 +47,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
 }
 
 absl::Time Attempt::Alarm() const {
-  return std::min(silent_until_, fault_.AwaitedUntil().value_or(look_at_));
+  return std::min(silent_until_, fault_.AwaitedUntil().value_or(late_at_));
 }
 
 std::vector<Incarnation> Attempt::OpenWorkers() const {
@@ -72,7 +68,7 @@ absl::Status Attempt::OnToken(Incarnation from, const TokenOut& token, int32_t n
     return absl::InvalidArgumentError(absl::StrFormat(
         "a token at position %d of an attempt that covers [%d, %d)", token.position, begin, end));
   spoke_ = true;
-  look_at_ = absl::InfiniteFuture();
+  late_at_ = absl::InfiniteFuture();
   silent_until_ = now + options_.attempt_silence;
   if (from == plan().decode && token.position > begin) decode_spoke_ = true;
   if (token.position > next) early_.emplace(token.position, token);
@@ -88,8 +84,7 @@ std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
   if (n_emitted_++ == 0) {
     kept_ = {.worker = plan().prefill(), .tokens = spec().n_prompt};
     timeline_.took = now - sent_;
-    if (!surprised_ && plan().first_token_ms > 0)
-      outcome_ = absl::FDivDuration(timeline_.took, timeline_.predicted);
+    NoteOutcome(now);
   }
   return scored_.Take();
 }
@@ -189,14 +184,18 @@ AttemptFailure Attempt::Broken() const {
   return {};
 }
 
-bool Attempt::TakeLook(absl::Time now) {
-  if (now < look_at_) return false;
-  look_at_ = now + std::max(kMinLook, (now - sent_) / kLooksPerLife);
-  return true;
+void Attempt::OnGivenUp(const CachedPrefix& kept, absl::Time now) {
+  kept_ = kept;
+  NoteOutcome(now);
 }
 
-double Attempt::Lateness(absl::Time now) const {
-  return std::max(1.0, absl::ToDoubleMilliseconds(now - sent_) / plan().first_token_ms);
+void Attempt::NoteOutcome(absl::Time now) {
+  if (!surprised_ && plan().first_token_ms > 0)
+    outcome_ = absl::FDivDuration(now - sent_, timeline_.predicted);
+}
+
+void Attempt::BearLateness(absl::Duration late) {
+  late_at_ = sent_ + order_.expected + kNotLate + late;
 }
 
 bool Attempt::got_on() const { return n_emitted_ >= kGotOn; }

@@ -18,8 +18,9 @@ class Attempt {
     Plan plan{};
     AttemptSpec spec{};
     std::map<Incarnation, std::string> names{{0, ""}};  // of the plan's workers
-    // By hop of a relay: what its link had carried before (LinkRate::chain_bytes).
-    std::vector<int64_t> crossed_before{};
+    AttemptFault::Handoffs handoffs{};                  // between these workers
+    // Time that a relay is expected to take to the first token; infinite: unknown.
+    absl::Duration expected = absl::InfiniteDuration();
   };
 
   // wanted: the request. Times that the workers report are added to its timeline. References
@@ -30,10 +31,6 @@ class Attempt {
   const Order& order() const { return order_; }
   const Plan& plan() const { return order_.plan; }
   const AttemptSpec& spec() const { return order_.spec; }
-  // A handoff between two of the plan's workers, which may be at fault.
-  void AddHandoff(const TicketId& ticket, Incarnation from, Incarnation to) {
-    fault_.AddHandoff(ticket, from, to);
-  }
   // Name of one of the plan's workers, also of a lost one; 0 has an empty one.
   const std::string& NameOf(Incarnation worker) const { return order_.names.at(worker); }
   // The time at which the attempt must be looked at.
@@ -53,9 +50,9 @@ class Attempt {
   void OnNoRoom(absl::Duration expected_wait, absl::Time now);
   void OnWorkerLost(Incarnation worker);
 
-  // Returns actual / predicted time to the first token, once, and only if the prediction could have
-  // been right: no decode worker was full, no cached KV was found that the router did not expect,
-  // and the prompt was not scored.
+  // Returns actual / predicted time to the first token, or until given up, once, and only if the
+  // prediction could have been right: no decode worker was full, no cached KV was found that the
+  // router did not expect, and the prompt was not scored.
   std::optional<double> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
   // Error: no attempt can meet the request, whose fault it is, and all tokens before that have been
   // emitted.
@@ -63,15 +60,15 @@ class Attempt {
   // Why no part that runs can bring the next token.
   AttemptFailure Broken() const;
   const AttemptFault& fault() const { return fault_; }
-  // True if a relay without a token is late, so that its links must be examined; sets the next
-  // time.
-  bool TakeLook(absl::Time now);
-  // Time taken so far / time predicted, of a relay; at least 1.
-  double Lateness(absl::Time now) const;
+  // True if a relay without a token is late, so that another way must be looked for.
+  bool IsLate(absl::Time now) const { return late_at_ <= now; }
+  // Is not late until the relay is late by this much. Called while IsLate.
+  void BearLateness(absl::Duration late);
   // The worker that computed the prompt, or its beginning, and how many tokens: their KV may stay
   // there. 0: none.
   const CachedPrefix& kept() const { return kept_; }
-  void set_kept(const CachedPrefix& kept) { kept_ = kept; }
+  // The relay is given up with this KV left; it counts as late as it is by now.
+  void OnGivenUp(const CachedPrefix& kept, absl::Time now);
   // The row was preempted: nothing failed, the request is dispatched again.
   bool preempted() const { return preempted_; }
   // True once a token has come, in its turn or early.
@@ -84,6 +81,7 @@ class Attempt {
   void DropTokens();
 
  private:
+  void NoteOutcome(absl::Time now);
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement. Heads
   // that hand KV to the tail alone are needed until it, which has all of that by then, has computed
   // a token.
@@ -98,7 +96,7 @@ class Attempt {
   Timeline& timeline_;
   const absl::Time sent_;
   absl::Time silent_until_;                 // the attempt counts as stuck from then on
-  absl::Time look_at_;                      // when a relay without a token is examined
+  absl::Time late_at_;                      // a relay without a token is late from then on
   bool surprised_;                          // the prediction could not have been right
   bool prefill_open_ = true, decode_open_;  // parts not ended
   std::vector<Incarnation> open_heads_;

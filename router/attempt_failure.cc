@@ -63,8 +63,8 @@ std::optional<absl::Time> AttemptFault::AwaitedUntil() const {
 absl::Status FailureRecord::Count(const AttemptFailure& failure, bool got_on) {
   if (got_on) failures_ = losses_ = 0;
   using enum FailoverCause;
-  // Draining workers are not asked again, and no relay follows one that left a slow link.
-  if (failure.cause == kDraining || failure.cause == kSlowLink) return absl::OkStatus();
+  // Draining workers are not asked again, and no relay follows a late one.
+  if (failure.cause == kDraining || failure.cause == kLate) return absl::OkStatus();
   if (failure.cause == kPartFailed || failure.cause == kStuck) {
     if (++failures_ < options_.max_attempts) return absl::OkStatus();
     return absl::UnavailableError(

@@ -21,12 +21,14 @@ struct AttemptFailure {
 // The faults of one attempt, as its parts reported them.
 class AttemptFault {
  public:
-  // blame_wait: further reports about broken handoffs are awaited for so long.
-  explicit AttemptFault(absl::Duration blame_wait) : blame_wait_(blame_wait) {}
+  using Hop = std::pair<Incarnation, Incarnation>;  // sender, receiver
+  using Handoffs = std::map<TicketId, Hop>;
 
-  void AddHandoff(const TicketId& ticket, Incarnation from, Incarnation to) {
-    handoffs_[ticket] = {from, to};
-  }
+  // blame_wait: further reports about broken handoffs are awaited for so long. handoffs: all of the
+  // attempt's; they outlive this object.
+  AttemptFault(absl::Duration blame_wait, const Handoffs& handoffs)
+      : blame_wait_(blame_wait), handoffs_(handoffs) {}
+
   // A part that the attempt needs has failed, or was given up by its worker `from`.
   void OnPartFailed(Incarnation from, const PartEnded& ended, absl::Time now);
   // A worker whose part was needed was lost. role: "head", for example.
@@ -41,12 +43,10 @@ class AttemptFault {
   std::optional<absl::Time> AwaitedUntil() const;  // empty: no handoff broke
 
  private:
-  using Hop = std::pair<Incarnation, Incarnation>;  // sender, receiver
-
   const absl::Duration blame_wait_;
   AttemptFailure failure_;
   absl::Time failed_at_;
-  std::map<TicketId, Hop> handoffs_;
+  const Handoffs& handoffs_;
   std::vector<Hop> hops_;  // broke by themselves, each once
 };
 

@@ -117,13 +117,6 @@ int32_t Membership::page_tokens() const {
   return members_.empty() ? 0 : members_.begin()->second.about.page_tokens;
 }
 
-LinkRate Membership::LinkOf(Incarnation from, Incarnation to) const {
-  if (const auto it = members_.find(from); it != members_.end())
-    for (const LinkRate& link : it->second.load.links)
-      if (link.peer == to) return link;
-  return {.peer = to};
-}
-
 void Membership::FillView(ClusterView* view) const {
   if (!members_.empty()) {  // Join compared them
     view->model_fingerprint = members_.begin()->second.about.model_fingerprint;

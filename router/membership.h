@@ -50,8 +50,6 @@ class Membership {
   bool serves() const;  // at least one worker takes requests
   // Tokens per page, equal on all workers; 0 if there are none.
   int32_t page_tokens() const;
-  // Latest rate measured by `from`. All zero except `peer` if unknown.
-  LinkRate LinkOf(Incarnation from, Incarnation to) const;
   // Workers, context and pages of the view.
   void FillView(ClusterView* view) const;
 

@@ -43,6 +43,13 @@ void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double r
   record_.Add(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()), ratio);
 }
 
+absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) const {
+  if (plan.first_token_ms <= 0) return absl::InfiniteDuration();
+  const double margin =
+      record_.margin(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()));
+  return margin * absl::Milliseconds(plan.first_token_ms);
+}
+
 // The worker's own cost, or that of the fastest worker that has measured its own.
 PrefillCost Predictor::CostAt(const Membership::Member& worker) const {
   const PrefillFit* fit = &worker.load.prefill_fit;

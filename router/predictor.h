@@ -29,6 +29,8 @@ class Predictor {
   // Predicted milliseconds of the prompt alone, the workers of the plan idle. They have joined.
   double OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const;
 
+  // Time from now to the plan's first token, as such predictions turned out; infinite: unknown.
+  absl::Duration Expected(const Plan& plan, const AttemptSpec& spec) const;
   // ratio: actual / predicted time to the plan's first token; later plans are corrected by it.
   void OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio);
 

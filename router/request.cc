@@ -83,7 +83,8 @@ AttemptSpec Request::NextSpec() const {
 void Request::Dispatch(Attempt::Order order, absl::Time now) {
   BATON_CHECK(!end_reason_);
   state_ = RequestState::kPrefilling;
-  order.epoch = ++epoch_;
+  BATON_CHECK(order.epoch == epoch_ + 1);
+  epoch_ = order.epoch;
   timeline_.router_queue += now - waiting_since_;
   attempt_ = std::make_unique<Attempt>(std::move(order), wanted_, options_, &timeline_, now);
 }

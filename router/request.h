@@ -64,7 +64,7 @@ class Request {
   bool is_scored() const { return wanted_.prompt_logprobs >= 0; }
   AttemptSpec NextSpec() const;  // of the attempt that may follow
 
-  // Raises the epoch and starts an attempt. order: of NextSpec.
+  // Starts an attempt. order: of NextSpec and the next epoch.
   void Dispatch(Attempt::Order order, absl::Time now);
   // Ends the attempt: reports that still come from it are stale.
   void Recall(absl::Time now);

@@ -317,9 +317,9 @@ void Router::OnAlarm(Request& request, absl::Time now) {
     End(request, absl::UnavailableError("its workers were lost and none came back"), now);
   } else if (const AttemptFailure failure = request.attempt()->Broken(); !failure.message.empty()) {
     Retry(request, failure, now);
-  } else if (request.attempt()->TakeLook(now)) {
-    const std::optional<AttemptFailure> slow = dispatch_.SlowLink(request, now);
-    slow ? Retry(request, *slow, now) : requests_.Update(request);
+  } else if (request.attempt()->IsLate(now)) {
+    const std::optional<AttemptFailure> late = dispatch_.GiveUpLate(request, now);
+    late ? Retry(request, *late, now) : requests_.Update(request);
   } else {
     for (const Incarnation worker : request.attempt()->OpenWorkers())
       request.failures.Blame(worker);

@@ -12,6 +12,10 @@ namespace {
 // Moves to a worker with room are no failures, but each throws away a place in a queue.
 constexpr int kMaxMoves = 4;
 
+// A relay may be late by so many times what one worker alone would take. Queues make relays late
+// that one worker would not make sooner: a trace at saturation wants more than 2 (docs/PLANNER.md).
+constexpr double kBorneLateness = 4;
+
 // A relay goes on with another worker before a token has come, and once per request: who loses
 // workers again and again is better off alone.
 bool IsMendable(const Request& request) {
@@ -73,20 +77,21 @@ void RouterDispatch::Try(Request& request, absl::Time now) {
 }
 
 void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time now) {
-  Attempt::Order order{.plan = plan, .spec = request.NextSpec()};
+  Attempt::Order order{.epoch = request.epoch() + 1, .plan = plan, .spec = request.NextSpec()};
   cluster_.ledger.Reserve(request.id(), plan, order.spec, cluster_.members.page_tokens(), now);
   for (const Incarnation worker : plan.Workers())
     order.names[worker] = cluster_.members.At(worker).about.name;
-  for (const HopProgress& hop : HopsOf(order)) order.crossed_before.push_back(hop.crossed);
+  order.expected = cluster_.predictor.Expected(plan, order.spec);
+  const std::vector<SliceSpec> slices = MintSlices(request.id(), &order);
   request.Dispatch(std::move(order), now);
-  SendAttempt(request);
+  SendAttempt(request, slices);
 }
 
 // A promise of kv_pages at `sink`; promise_pages is 0 for a rank, which names pages it has.
-Ticket RouterDispatch::MintPromise(const Request& request, Incarnation sink, int32_t kv_pages,
-                                   int32_t promise_pages) {
-  return {.epoch = request.epoch(),
-          .request_id = request.id(),
+Ticket RouterDispatch::MintPromise(RequestId request, Epoch epoch, Incarnation sink,
+                                   int32_t kv_pages, int32_t promise_pages) {
+  return {.epoch = epoch,
+          .request_id = request,
           .sink = sink,
           .promise = {.high = random_(), .low = random_()},
           .kv_pages = kv_pages,
@@ -108,15 +113,16 @@ KvOutput RouterDispatch::MintOutput(const Ticket& promise, int32_t begin, int32_
           .first_page = first_page};
 }
 
-// The plan's slices. All but the last one's KV goes to the next slice's worker, as far as that one
-// lacks it; each slice's own KV, or all with the last one, to the decode worker.
-std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
-  const Plan& plan = request.attempt()->plan();
-  const AttemptSpec& spec = request.attempt()->spec();
+// Makes the plan's slices, and notes their handoffs in the order. All but the last one's KV goes to
+// the next slice's worker, as far as that one lacks it; each slice's own KV, or all with the last
+// one, to the decode worker.
+std::vector<SliceSpec> RouterDispatch::MintSlices(RequestId request, Attempt::Order* order) {
+  const Plan& plan = order->plan;
+  const AttemptSpec& spec = order->spec;
   const std::vector<int32_t> hops = plan.HopTokens();
   const int32_t page_tokens = cluster_.members.Find(plan.prefill())->page_tokens;
-  const Ticket decode = MintPromise(request, plan.decode, spec.PromptPages(page_tokens),
-                                    spec.PromisePages(page_tokens));
+  const Ticket decode = MintPromise(request, order->epoch, plan.decode,
+                                    spec.PromptPages(page_tokens), spec.PromisePages(page_tokens));
   std::vector<SliceSpec> slices(plan.slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
     SliceSpec& slice = slices[i];
@@ -128,7 +134,8 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
     const int32_t end_page = is_last ? decode.kv_pages : slice.end / page_tokens;
     if (!is_last && plan.slices[i + 1].worker != worker) {
       const int32_t n_pages = hops[i] / page_tokens, first_page = end_page - n_pages;
-      const Ticket promise = MintPromise(request, plan.slices[i + 1].worker, n_pages, 0);
+      const Ticket promise =
+          MintPromise(request, order->epoch, plan.slices[i + 1].worker, n_pages, 0);
       slice.outputs.push_back(MintOutput(promise, first_page, first_page, end_page));
       slices[i + 1].inflow = promise.promise;
     }
@@ -137,7 +144,7 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
       slice.outputs.push_back(MintOutput(decode, 0, first_page, end_page));
     }
     for (const KvOutput& output : slice.outputs)
-      request.attempt()->AddHandoff(output.ticket.id, worker, output.peer.incarnation);
+      order->handoffs[output.ticket.id] = {worker, output.peer.incarnation};
   }
   return slices;
 }
@@ -145,9 +152,8 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(const Request& request) {
 // Sends to receivers before senders, so that a receiver knows its part before OPEN comes. If the
 // wires reorder the messages, or the ranks form a ring, the decode worker needs no more than the
 // ticket, and a rank answers OPEN with NO_ROOM until its own message is there.
-void RouterDispatch::SendAttempt(const Request& request) {
+void RouterDispatch::SendAttempt(const Request& request, std::span<const SliceSpec> slices) {
   const Plan& plan = request.attempt()->plan();
-  const std::vector<SliceSpec> slices = MintSlices(request);
   if (plan.decode != 0)
     Send(plan.decode, DecodePart(request, slices.back().outputs.front().ticket.promise));
   if (!plan.HeadWorkers().empty()) {
@@ -252,52 +258,27 @@ bool RouterDispatch::MayMend(const Request& request, absl::Time now) const {
   return false;
 }
 
-// Counts bytes that cross in all relays that share a link, so the rest is never overstated.
-std::vector<HopProgress> RouterDispatch::HopsOf(const Attempt::Order& order) const {
-  const Plan& plan = order.plan;
-  const std::vector<int32_t> tokens = plan.HopTokens();
-  const size_t n_ranks = plan.PrefillWorkers().size();
-  std::vector<HopProgress> links(std::min(n_ranks, tokens.size()));
-  for (size_t i = 0; i < links.size(); ++i) {
-    const Incarnation next = plan.slices[i + 1].worker;
-    const WorkerAnnounce* const sender = cluster_.members.Find(plan.slices[i].worker);
-    // Lost, and its part had ended.
-    if (sender == nullptr || cluster_.members.Find(next) == nullptr) continue;
-    const LinkRate link = cluster_.members.LinkOf(sender->incarnation, next);
-    const int64_t before = i < order.crossed_before.size() ? order.crossed_before[i] : 0;
-    links[i].crossed = std::max<int64_t>(0, link.chain_bytes - before);
-    links[i].bytes_per_second = link.bytes_per_second;
-    for (size_t hop = i; hop < tokens.size(); hop += n_ranks)
-      links[i].bytes += int64_t{tokens[hop]} * sender->kv_token_bytes * sender->n_layers;
-  }
-  return links;
-}
-
-std::optional<AttemptFailure> RouterDispatch::SlowLink(Request& request, absl::Time now) const {
+// Whatever makes the relay late, its links or its other ranks, one worker does without; what it is
+// expected to take grows with the queues and with how late other prompts were.
+std::optional<AttemptFailure> RouterDispatch::GiveUpLate(Request& request, absl::Time now) const {
   Attempt& attempt = *request.attempt();
   const Plan& plan = attempt.plan();
   AttemptSpec spec = attempt.spec();
   spec.may_relay = false;
   spec.kept = {.worker = plan.slices.front().worker, .tokens = plan.slices.front().end};
-  const std::optional<Plan> alone = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
-  const std::vector<HopProgress> hops = HopsOf(attempt.order());
-  // Other causes of lateness, a busy machine for example, would make one worker late too.
-  const absl::Duration alone_takes =
-      alone ? attempt.Lateness(now) * absl::Milliseconds(alone->first_token_ms)
-            : absl::InfiniteDuration();
-  const std::optional<size_t> slow = HopToLeave(hops, alone_takes);
-  if (!slow) return std::nullopt;
+  const std::optional<Plan> one = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
+  const absl::Duration alone =
+      one ? cluster_.predictor.Expected(*one, spec) : absl::InfiniteDuration();
+  attempt.BearLateness(kBorneLateness * alone);
+  if (!attempt.IsLate(now)) return std::nullopt;
   const std::string message = absl::StrFormat(
-      "relay: the link from worker %s to %s carries %.3g MB/s, %.3g MB of KV are left: %s, and one "
-      "worker alone is predicted to take %s",
-      attempt.NameOf(plan.slices[*slow].worker), attempt.NameOf(plan.slices[*slow + 1].worker),
-      hops[*slow].bytes_per_second / 1e6,
-      static_cast<double>(hops[*slow].bytes - hops[*slow].crossed) / 1e6,
-      absl::FormatDuration(absl::Trunc(TimeLeft(hops[*slow]), absl::Milliseconds(1))),
-      absl::FormatDuration(absl::Trunc(alone_takes, absl::Milliseconds(1))));
+      "the relay has no token, which was expected after %.2f s; one worker alone may take %.2f s",
+      absl::ToDoubleSeconds(attempt.order().expected), absl::ToDoubleSeconds(alone));
   LogWarn("request %s is dispatched anew: %s", request.wanted().name, message);
-  attempt.set_kept(spec.kept);
-  return AttemptFailure{.cause = FailoverCause::kSlowLink, .message = message};
+  attempt.OnGivenUp(spec.kept, now);
+  if (const std::optional<double> ratio = attempt.TakeOutcome())
+    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
+  return AttemptFailure{.cause = FailoverCause::kLate, .message = message};
 }
 
 // Prefill has not begun (it waits for the promise, and a relay's head for the pages of its tail),

@@ -2,8 +2,10 @@
 // and decides how a request goes on whose attempt broke. Part of the Router, on its thread.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "router/cluster.h"
-#include "router/relay_watch.h"
 #include "router/request.h"
 
 namespace baton {
@@ -30,25 +32,24 @@ class RouterDispatch {
   void Cancel(const Request& request) { TakeBack(request, std::nullopt); }
   // True if Retry may put another worker in place of one of the attempt's, whichever is at fault.
   bool MayMend(const Request& request, absl::Time now) const;
-  // Returns why a late relay is to be given up, if one of its links has become so slow that one
-  // worker alone would be sooner, from what the first rank has.
-  std::optional<AttemptFailure> SlowLink(Request& request, absl::Time now) const;
+  // Returns why a late relay is to be given up, if it is late by more than one worker alone would
+  // take, from what the first rank has; else it is not late until then.
+  std::optional<AttemptFailure> GiveUpLate(Request& request, absl::Time now) const;
 
   // Counts since the start; all else is empty.
   const ClusterView& totals() const { return totals_; }
 
  private:
   void DispatchTo(Request& request, const Plan& plan, absl::Time now);
-  void SendAttempt(const Request& request);
-  Ticket MintPromise(const Request& request, Incarnation sink, int32_t kv_pages,
+  void SendAttempt(const Request& request, std::span<const SliceSpec> slices);
+  Ticket MintPromise(RequestId request, Epoch epoch, Incarnation sink, int32_t kv_pages,
                      int32_t promise_pages);
   KvOutput MintOutput(const Ticket& promise, int32_t begin, int32_t first_page, int32_t end_page);
-  std::vector<SliceSpec> MintSlices(const Request& request);
+  std::vector<SliceSpec> MintSlices(RequestId request, Attempt::Order* order);
   // next: the plan that follows at once; its ranks keep what they have computed.
   void TakeBack(const Request& request, const std::optional<Plan>& next);
   std::optional<Plan> Mend(const Request& request, absl::Time now) const;
   void LogMend(const Request& request, const Plan& mended, const AttemptFailure& failure) const;
-  std::vector<HopProgress> HopsOf(const Attempt::Order& order) const;
   void Send(Incarnation worker, RouterMessage message) {
     effects_.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
   }

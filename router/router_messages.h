@@ -98,7 +98,7 @@ using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased
 
 // --- numbers ----------------------------------------------------------------------------------
 // Why a request was dispatched anew.
-enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kSlowLink };
+enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kLate };
 inline constexpr int kFailoverCauses = 6;
 // Reasons to compute tokens of a prompt again: FailoverCause, and preemption or a move.
 inline constexpr int kRecomputeReasons = kFailoverCauses + 1;

@@ -39,7 +39,7 @@ class EngineThread {
 
   // --- any thread
   [[nodiscard]] bool Post(RouterEvent event);  // false: no room
-  void Post(TransferEvent event);              // bounded by the tickets and pages that exist
+  void Post(TransferEvent event);              // bounded by tickets, pages and time
   WorkerMetrics metrics() const;               // as of the last turn
   // Has running requests finish and new ones refused. `drained` is called once, when nothing runs
   // any more, on the engine thread; must only post.

@@ -10,9 +10,7 @@
 #include "common/log.h"
 #include "common/request_limits.h"
 #include "engine/load_backend.h"
-#include "proto/control_codec.h"
 #include "worker/announce.h"
-#include "worker/link_rates.h"
 #include "worker/pool_view.h"
 
 namespace baton {
@@ -84,11 +82,7 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
   announce_.link_bytes_per_second = start.link_bytes_per_second;
   engine_ = std::make_unique<EngineThread>(
       options.core, facts, backend_.get(), pool_.get(), CommandsTo(start.filter),
-      [this](WorkerReport report) {
-        AddLinks(transfer_->links(), &report);
-        client_->Send(std::move(report));
-      },
-      start.compile_grammar);
+      [this](WorkerReport report) { client_->Send(std::move(report)); }, start.compile_grammar);
 }
 
 std::function<void(TransferCommand)> Worker::CommandsTo(std::shared_ptr<TransferFilter> filter) {

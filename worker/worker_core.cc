@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "proto/control_codec.h"
 
 namespace baton {
 namespace {
@@ -185,6 +186,12 @@ void WorkerCore::Handle(TransferEvent event) {
           [this](const ReceivePoolChanged& e) { lender_.Changed(e); },
           [this](const InflowArrived& e) { prefill_.prompts().Arrived(e, ports_.clock()); },
           [this](const InflowFailed& e) { prefill_.prompts().Failed(e, ports_.clock()); },
+          [this](LinksMeasured& e) {
+            if (e.links.size() > ControlLimits::kLinks) e.links.resize(ControlLimits::kLinks);
+            links_.clear();
+            for (const LinkSpeed& link : e.links)
+              links_.push_back({link.peer, link.bytes_per_second, link.round_trip_us});
+          },
       },
       event);
 }
@@ -422,13 +429,14 @@ WorkerLoad WorkerCore::Load() const {
 
 void WorkerCore::ReportLoad(absl::Time now) {
   if (!connected_) return;
-  const WorkerLoad load = Load();
+  WorkerLoad load = Load();
   load_changed_ = !SameLoad(load, reported_load_);
   if (now - load_reported_ < (load_changed_ ? kMinLoadInterval : kMaxLoadInterval)) return;
   load_reported_ = now;
   reported_load_ = load;
   load_changed_ = false;
-  Report(load);
+  load.links = links_;
+  Report(std::move(load));
 }
 
 void WorkerCore::SendReport() {

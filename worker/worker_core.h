@@ -130,6 +130,7 @@ class WorkerCore {
   WorkerLoad reported_load_;
   absl::Time load_reported_ = absl::InfinitePast();
   bool load_changed_ = false;
+  std::vector<LinkRate> links_;  // as last measured
   WorkerMetrics metrics_;
   PrefillMeter prefill_meter_;
   std::vector<PrefillEffect> prefill_effects_;  // scratch

@@ -8,6 +8,8 @@
 namespace baton {
 namespace {
 
+constexpr int64_t kLinksGrainUs = 20'000;  // as often as a worker reports its load
+
 HandoffLimits LimitsOf(const TransferOptions& options, const PoolView& pool) {
   return {.chunk_bytes = std::max(options.chunk_bytes, LargestPlane(pool)),
           .window_bytes = std::max(options.window_bytes, options.chunk_bytes),
@@ -100,6 +102,7 @@ void TransferCore::Tick(int64_t now_us) {
   DispatchEffects(now_us);
   sinks_.Tick(now_us);
   Settle(now_us);
+  EmitLinks(now_us);
 }
 
 bool TransferCore::Pump(int64_t now_us) {
@@ -141,6 +144,18 @@ void TransferCore::Settle(int64_t now_us) {
 void TransferCore::EmitEvents() {
   for (TransferEvent& event : sources_.TakeEvents()) on_event_(std::move(event));
   for (TransferEvent& event : sinks_.TakeEvents()) on_event_(std::move(event));
+}
+
+void TransferCore::EmitLinks(int64_t now_us) {
+  if (links_.version() == emitted_links_ || now_us - links_emitted_us_ < kLinksGrainUs) return;
+  emitted_links_ = links_.version();
+  LinksMeasured measured;
+  for (const LinkReport& link : links_.links())
+    if (link.bytes_per_second >= 1)
+      measured.links.push_back({link.peer, link.bytes_per_second, link.round_trip_us});
+  if (measured.links.empty()) return;
+  links_emitted_us_ = now_us;
+  on_event_(std::move(measured));
 }
 
 }  // namespace baton

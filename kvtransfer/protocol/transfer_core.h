@@ -72,6 +72,7 @@ class TransferCore {
   // Ends every turn: dispatches effects of connections, promises pages, emits events.
   void Settle(int64_t now_us);
   void EmitEvents();
+  void EmitLinks(int64_t now_us);
 
   TransferSetup setup_;
   const std::function<void(TransferEvent)> on_event_;
@@ -79,7 +80,8 @@ class TransferCore {
   PeerConnections connections_{&setup_};
   Sources sources_{&setup_, &connections_, &links_};
   Sinks sinks_{&setup_, &connections_};
-  int64_t ticked_us_ = 0;
+  int64_t ticked_us_ = 0, links_emitted_us_ = 0;
+  uint64_t emitted_links_ = 0;  // version of the speeds that LinksMeasured told last
 };
 
 }  // namespace baton

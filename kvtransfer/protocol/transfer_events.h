@@ -178,9 +178,21 @@ struct InflowFailed {  // cancelled, refused, source lost, dispatched anew, shut
   Epoch epoch = 0;
   absl::Status status;
 };
+// The speed of the link to one peer that receives handoffs from this worker, as measured here.
+struct LinkSpeed {
+  Incarnation peer = 0;
+  double bytes_per_second = 0;  // at least 1
+  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: unknown
+  bool operator==(const LinkSpeed&) const = default;
+};
+// All links of known speed, in order of incarnation. Emitted when one was measured anew, at most
+// every 20 ms.
+struct LinksMeasured {
+  std::vector<LinkSpeed> links;
+};
 using TransferEvent =
     std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived, HandoffAborted,
-                 PagesReturned, ReceivePoolChanged, InflowArrived, InflowFailed>;
+                 PagesReturned, ReceivePoolChanged, InflowArrived, InflowFailed, LinksMeasured>;
 
 // Reason why an incoming chunk was refused. No byte of a refused chunk is used: it is sent again,
 // or its handoff fails.
@@ -218,7 +230,7 @@ enum class Traffic { kChain, kDecode };
 inline constexpr size_t kTraffics = 2;
 std::string_view NameOf(Traffic traffic);  // "chain", "decode"
 
-// The link to one peer that receives handoffs from this worker, as measured here.
+// The link to one peer that receives handoffs from this worker, for metrics.
 struct LinkReport {
   Incarnation peer = 0;
   std::string address;

@@ -22,9 +22,9 @@ const char* OutcomeOf(int http_status, bool failed) {
 }
 
 constexpr const char* kFailoverCauseNames[kFailoverCauses] = {
-    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link"};
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "late"};
 constexpr const char* kRecomputeReasonNames[kRecomputeReasons] = {
-    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "slow_link", "preempted"};
+    "worker_lost", "part_failed", "handoff_failed", "stuck", "draining", "late", "preempted"};
 
 // --- values -------------------------------------------------------------------------------------
 

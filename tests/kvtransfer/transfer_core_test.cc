@@ -54,6 +54,42 @@ TEST_CASE("a handoff with nothing to send completes on its commit") {
   pair.RequireQuiet();
 }
 
+TEST_CASE("speeds of links are told when one was measured anew, at most every 20 ms") {
+  CorePair pair(2);
+  const auto n_told_after = [&](int64_t us) {
+    pair.cluster.now_us += us;
+    pair.cluster.RunUntilQuiet();
+    int n = 0;
+    for (const TransferEvent& event : std::exchange(pair.source.events, {})) {
+      const auto* told = std::get_if<LinksMeasured>(&event);
+      if (told == nullptr) continue;
+      ++n;
+      REQUIRE(told->links.size() == 1);
+      const LinkReport link = pair.source.core->links().at(0);
+      CHECK(told->links[0] == LinkSpeed{2, link.bytes_per_second, link.round_trip_us});
+      CHECK(told->links[0].bytes_per_second > 0);
+    }
+    return n;
+  };
+  const auto hand_over = [&](uint64_t n) {
+    const Ticket ticket = MakeTicket(n, 2, 5, 5);
+    pair.Open(ticket);
+    pair.cluster.RunUntilQuiet();
+    pair.SendAll(ticket);
+    pair.Commit(ticket);
+    pair.cluster.RunUntilQuiet();
+  };
+  CHECK(n_told_after(TransferCore::kTickUs) == 0);  // nothing is known of any link
+  hand_over(1);
+  CHECK(n_told_after(2 * TransferCore::kTickUs) == 1);
+  CHECK(n_told_after(2 * TransferCore::kTickUs) == 0);
+  hand_over(2);
+  CHECK(n_told_after(TransferCore::kTickUs) == 1);
+  hand_over(3);
+  CHECK(n_told_after(TransferCore::kTickUs) == 0);
+  CHECK(n_told_after(TransferCore::kTickUs) == 1);
+}
+
 TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in order of asking") {
   CorePair pair(3, 4);
   const Ticket tickets[] = {MakeTicket(1, 2, 2, 4), MakeTicket(2, 2, 1, 3), MakeTicket(3, 2, 1, 1)};

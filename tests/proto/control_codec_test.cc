@@ -73,17 +73,16 @@ WorkerReport EveryEvent() {
   announce.cpu_share = 0.5;
   const PrefillFit fit{
       .token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9, .n_tokens = 700};
-  const WorkerLoad load{
-      .prefill_queued_tokens = 1,
-      .prefill_queued_pairs = 1e7,
-      .decode_rows = 2,
-      .decode_waiting = 3,
-      .pages_free = 4,
-      .prefill_fit = fit,
-      .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50, .chain_bytes = 7},
-                {.peer = 2, .bytes_per_second = 3e9}},
-      .decode_step_ms = 6.5f,
-      .draining = true};
+  const WorkerLoad load{.prefill_queued_tokens = 1,
+                        .prefill_queued_pairs = 1e7,
+                        .decode_rows = 2,
+                        .decode_waiting = 3,
+                        .pages_free = 4,
+                        .prefill_fit = fit,
+                        .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
+                                  {.peer = 2, .bytes_per_second = 3e9}},
+                        .decode_step_ms = 6.5f,
+                        .draining = true};
   const TokenOut token{
       .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
   const PartEnded ended{.request_id = 1,

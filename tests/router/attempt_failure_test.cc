@@ -25,11 +25,17 @@ TicketId Handoff(Incarnation from, Incarnation to) { return {.high = from, .low 
 
 // The faults of an attempt whose ranks form a ring, and push.
 struct Fault : AttemptFault {
-  Fault() : AttemptFault(kWait) {
-    for (const auto& [from, to] : {std::pair(kFirst, kHead), {kHead, kTail}, {kTail, kFirst}}) {
-      AddHandoff(Handoff(from, to), from, to);
-      AddHandoff(Handoff(from, kDecode), from, kDecode);
-    }
+  Fault() : AttemptFault(kWait, Ring()) {}
+  static const Handoffs& Ring() {
+    static const Handoffs handoffs = [] {
+      Handoffs all;
+      for (const auto& [from, to] : {std::pair(kFirst, kHead), {kHead, kTail}, {kTail, kFirst}}) {
+        all[Handoff(from, to)] = {from, to};
+        all[Handoff(from, kDecode)] = {from, kDecode};
+      }
+      return all;
+    }();
+    return handoffs;
   }
   void Report(Incarnation from, PartFault fault) { OnPartFailed(from, Failed(fault), kNow); }
   // `worker` reports that a handoff broke.
@@ -135,7 +141,7 @@ TEST_CASE("failed parts and lost workers are counted apart, until an attempt get
   SECTION("draining workers and slow links count for nothing") {
     for (int i = 0; i < 10; ++i) {
       CHECK(record.Count({.cause = FailoverCause::kDraining}, false).ok());
-      CHECK(record.Count({.cause = FailoverCause::kSlowLink}, false).ok());
+      CHECK(record.Count({.cause = FailoverCause::kLate}, false).ok());
     }
     CHECK_FALSE(record.Count(failed, false).ok());
   }

@@ -29,7 +29,8 @@ struct AttemptFixture {
         attempt({.epoch = 1,
                  .plan = plan,
                  .spec = {.n_prompt = 20, .max_tokens = 10},
-                 .names = {{0, ""}, {kDecode, "d"}, {kTail, "t"}, {kHead, "h"}}},
+                 .names = {{0, ""}, {kDecode, "d"}, {kTail, "t"}, {kHead, "h"}},
+                 .expected = absl::Milliseconds(plan.first_token_ms)},
                 wanted, options, &timeline, kNow) {}
 
   absl::Status Token(Incarnation from, int32_t position, int32_t next) {
@@ -113,21 +114,19 @@ TEST_CASE("silence: the prediction's slack first, attempt_silence after each sig
   CHECK(f.attempt.Alarm() == kNow + silence + absl::Seconds(40));
 }
 
-TEST_CASE("a late relay without a token is looked at, less and less often") {
+TEST_CASE("a relay without a token is late 100 ms after it was expected, or after what is borne") {
   AttemptFixture f(RelayPlanOfTwo());
-  const absl::Time late = kNow + absl::Milliseconds(190);  // 1.5 times 60, and 100
+  const absl::Time late = kNow + absl::Milliseconds(160);  // expected after 60
   CHECK(f.attempt.Alarm() == late);
-  CHECK_FALSE(f.attempt.TakeLook(late - absl::Milliseconds(1)));
-  CHECK(f.attempt.TakeLook(late));
-  CHECK(f.attempt.Alarm() == late + absl::Milliseconds(100));
-  CHECK(f.attempt.TakeLook(kNow + absl::Seconds(4)));
-  CHECK(f.attempt.Alarm() == kNow + absl::Seconds(5));
-  CHECK(f.attempt.Lateness(kNow + absl::Milliseconds(30)) == 1);
-  CHECK(f.attempt.Lateness(kNow + absl::Milliseconds(180)) == Approx(3));
+  CHECK_FALSE(f.attempt.IsLate(late - absl::Milliseconds(1)));
+  CHECK(f.attempt.IsLate(late));
+  f.attempt.BearLateness(absl::Seconds(4));
+  CHECK_FALSE(f.attempt.IsLate(late));
+  CHECK(f.attempt.Alarm() == late + absl::Seconds(4));
   REQUIRE(f.Token(kTail, 20, 20).ok());
-  CHECK_FALSE(f.attempt.TakeLook(kNow + absl::Seconds(60)));
+  CHECK_FALSE(f.attempt.IsLate(kNow + absl::Seconds(60)));
   AttemptFixture alone;
-  CHECK_FALSE(alone.attempt.TakeLook(kNow + absl::Seconds(60)));
+  CHECK_FALSE(alone.attempt.IsLate(kNow + absl::Seconds(60)));
 }
 
 TEST_CASE("a part that ended is closed once; other ends are violations") {
@@ -221,6 +220,9 @@ TEST_CASE("an outcome is told once, if the prediction could have been right") {
     surprised.attempt.OnEmitted(kNow + absl::Milliseconds(150));
     return surprised.attempt.TakeOutcome().has_value();
   };
+  AttemptFixture given_up(RelayPlanOfTwo());
+  given_up.attempt.OnGivenUp({}, kNow + absl::Milliseconds(300));
+  CHECK(given_up.attempt.TakeOutcome() == 5);
   AttemptFixture full, cached, scored(PairPlan(), 0);
   full.attempt.OnNoRoom(absl::ZeroDuration(), kNow);
   REQUIRE(cached.attempt.OnPromptComputed(kTail, {.epoch = 1, .reused_tokens = 16}, kNow).ok());
@@ -231,7 +233,7 @@ TEST_CASE("an outcome is told once, if the prediction could have been right") {
 
 TEST_CASE("the worker that computed the prompt may keep its KV") {
   AttemptFixture f(RelayPlanOfTwo());
-  f.attempt.set_kept({.worker = kHead, .tokens = 16});
+  f.attempt.OnGivenUp({.worker = kHead, .tokens = 16}, kNow);
   CHECK(f.attempt.kept().worker == kHead);
   REQUIRE(f.attempt.OnPromptComputed(kTail, {.epoch = 1}, kNow).ok());
   CHECK(f.attempt.kept() == CachedPrefix{.worker = kTail, .tokens = 20});

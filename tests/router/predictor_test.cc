@@ -145,8 +145,12 @@ TEST_CASE("relays that took much longer than predicted are not chosen") {
   Measured f({.min_tokens = 40});
   const Plan relay = f.Choose();
   REQUIRE(relay.is_relay());
+  CHECK(f.predictor.Expected(relay, kSpec) == 1.1 * absl::Milliseconds(relay.first_token_ms));
   for (int i = 0; i < 4; ++i) f.predictor.OnFirstToken(relay, kSpec, 4);
+  CHECK(f.predictor.Expected(relay, kSpec) > 2 * absl::Milliseconds(relay.first_token_ms));
   const Plan alone = f.Choose();
+  CHECK(f.predictor.Expected(alone, kSpec) == absl::Milliseconds(alone.first_token_ms));
+  CHECK(f.predictor.Expected({.slices = {{kP1, 100}}}, kSpec) == absl::InfiniteDuration());
   CHECK_FALSE(alone.is_relay());
   // Where prompts of one worker are as late, relays pay again.
   for (int i = 0; i < 20; ++i) f.predictor.OnFirstToken(alone, kSpec, 4);

@@ -1,5 +1,5 @@
 // Relays in rounds at the router: the messages to each rank, the replacement of a lost rank, and
-// the retry after a link of the ring becomes slow.
+// what becomes of a late one.
 #include <algorithm>
 #include <optional>
 
@@ -170,47 +170,14 @@ TEST_CASE("a broken handoff of a ring: the end that two of them have in common i
   r.Cancel(r.id);
 }
 
-// Reports a link from one rank to another; `left`: bytes of KV of all rounds that have not crossed.
-WorkerLoad LoadOf(const Ring& ring, Incarnation from, Incarnation to, double bytes_per_second,
-                  int64_t left) {
-  int64_t pages = 0;
-  const auto add = [&](const Ticket& ticket) { pages += ticket.sink == to ? ticket.kv_pages : 0; };
-  for (const SliceSpec& slice : ring.requests.at(from).slices) add(HopOf(slice).ticket);
-  WorkerLoad load = MeasuredLoad(1000);
-  load.links = {{.peer = to,
-                 .bytes_per_second = bytes_per_second,
-                 .chain_bytes = pages * 16 * 4 * 2048 - left}};
-  return load;
-}
-
-TEST_CASE("a link of a ring that becomes slow is left, if much is yet to cross it") {
-  const auto [from, to] =
-      GENERATE(table<Incarnation, Incarnation>({{kThird, kHead}, {kHead, kTail}, {kTail, kThird}}));
+TEST_CASE("a late relay in rounds goes on at one worker, from the first slice") {
   Ring r(RelayPush::kAll);
-  const auto slow_links = [&] {
-    return r.router.View().failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
-  };
-  r.Advance(absl::Milliseconds(20));
-  SECTION("one worker alone is sooner") {
-    REQUIRE(r.Report(from, {LoadOf(r, from, to, 1e5, 100'000)}).ok());
-    r.Advance(absl::Milliseconds(400));
-    CHECK(slow_links() == 1);
-    REQUIRE(r.Sent<PrefillRequest>().size() == 1);
-    CHECK(r.LastPrefillWorker() == kThird);  // kThird has the first slice
-    CHECK(r.LastPrefill().slices.size() == 1);
-    CHECK(r.LastPrefill().tokens.size() == 176);
-  }
-  SECTION("all has crossed") {
-    REQUIRE(r.Report(from, {LoadOf(r, from, to, 1e5, 0)}).ok());
-    r.Advance(absl::Milliseconds(400));
-    CHECK(slow_links() == 0);
-    CHECK(r.sent.empty());
-  }
-  SECTION("what is left is soon there") {
-    REQUIRE(r.Report(from, {LoadOf(r, from, to, 1e5, 10'000)}).ok());
-    r.Advance(absl::Milliseconds(400));
-    CHECK(slow_links() == 0);
-  }
+  r.AdvanceWith(absl::Seconds(2), {kDecode1, kTail, kHead, kThird});
+  CHECK(r.router.View().failovers[static_cast<size_t>(FailoverCause::kLate)] == 1);
+  REQUIRE(r.Sent<PrefillRequest>().size() == 1);
+  CHECK(r.LastPrefillWorker() == kThird);
+  CHECK(r.LastPrefill().slices.size() == 1);
+  CHECK(r.LastPrefill().tokens.size() == 176);
   r.Cancel(r.id);
 }
 

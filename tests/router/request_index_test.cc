@@ -14,9 +14,11 @@ struct IndexFixture {
                                                options, kNow));
   }
   void Dispatch(Request& request) {
-    request.Dispatch(
-        {.plan = {.slices = {{11, 1}}}, .spec = request.NextSpec(), .names = {{0, ""}, {11, "w"}}},
-        kNow);
+    request.Dispatch({.epoch = request.epoch() + 1,
+                      .plan = {.slices = {{11, 1}}},
+                      .spec = request.NextSpec(),
+                      .names = {{0, ""}, {11, "w"}}},
+                     kNow);
     index.Update(request);
   }
   RouterOptions options{.worker_wait = absl::Seconds(30), .end_wait = absl::Seconds(5)};

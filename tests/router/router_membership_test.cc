@@ -107,13 +107,4 @@ TEST_CASE("the view takes the least context, and the pages of workers that decod
   CHECK(view.kv_pages_free == 1300);  // kD2 has not reported
 }
 
-TEST_CASE("a link is what its sender measured; else only its receiver is known") {
-  TwoMembers members;
-  const LinkRate rate{.peer = kD1, .bytes_per_second = 1e9, .chain_bytes = 5};
-  members.OnLoad(kP1, {.links = {rate}}, kNow);
-  CHECK(members.LinkOf(kP1, kD1) == rate);
-  CHECK(members.LinkOf(kD1, kP1) == LinkRate{.peer = kP1});
-  CHECK(members.LinkOf(kP2, kD1) == LinkRate{.peer = kD1});
-}
-
 }  // namespace baton

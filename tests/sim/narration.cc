@@ -84,6 +84,7 @@ std::string One(const InflowArrived& m) {
 std::string One(const InflowFailed& m) {
   return StrFormat("inflow %x/%d failed: %s", m.ticket_id.high, m.epoch, m.status.ToString());
 }
+std::string One(const LinksMeasured& m) { return StrFormat("%d links measured", m.links.size()); }
 
 template <typename Variant>
 std::string Any(const Variant& value) {

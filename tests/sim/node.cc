@@ -8,7 +8,6 @@
 #include "tests/sim/violation.h"
 #include "tests/support/hash_grammar.h"
 #include "worker/announce.h"
-#include "worker/link_rates.h"
 #include "worker/pool_view.h"
 
 namespace baton::sim {
@@ -126,11 +125,7 @@ void Node::Start(uint64_t random_id) {
       core, facts, engine_.get(), pool_.get(),
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
                   .transfer = std::move(commands),
-                  .report =
-                      [this](WorkerReport r) {
-                        AddLinks(transfer_->links(), &r);
-                        report_(std::move(r), clock_us_);
-                      },
+                  .report = [this](WorkerReport r) { report_(std::move(r), clock_us_); },
                   .compile = [this](GrammarJob job) { OnCompile(std::move(job)); }});
   WakeEngine(agenda_->now_us());
 }

@@ -19,7 +19,7 @@ struct FaultCounts {
   // Workers of relays that were replaced: ranks, decode workers.
   uint64_t ranks_replaced = 0, sinks_replaced = 0, replaced_in_rounds = 0;
   uint64_t prefill_tokens = 0;               // computed by processes that live at the end
-  uint64_t slow_links = 0, relays_left = 0;  // left: dispatched again because of a slow link
+  uint64_t slow_links = 0, relays_left = 0;  // left: dispatched again because they were late
   // Computed blocks of slices, and the seconds that slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;

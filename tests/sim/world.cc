@@ -397,7 +397,7 @@ void World::CountRelays() {
   fault_counts_.ranks_replaced += view.ranks_replaced;
   fault_counts_.sinks_replaced += view.sinks_replaced;
   fault_counts_.replaced_in_rounds += view.replaced_in_rounds;
-  fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kSlowLink)];
+  fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kLate)];
   fault_counts_.relays_in_rounds += view.relays_in_rounds;
 }
 

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "proto/control_codec.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
@@ -227,6 +228,22 @@ TEST_CASE(
   rig.Turns();
   CHECK(rig.core->metrics().steps > 1);
   CHECK(rig.load.prefill_fit.n_seen == 1);
+}
+
+TEST_CASE("a load tells the speeds of links, which alone are no reason for one") {
+  WorkerFixture rig;
+  const auto links_after = [&rig](absl::Duration duration) {
+    rig.now += duration;
+    rig.Turns();
+    return rig.load.links;
+  };
+  REQUIRE(links_after(absl::Seconds(1)).empty());
+  rig.core->Handle(TransferEvent(LinksMeasured{{{3, 5e6, 70}, {4, 2e6, 0}}}));
+  CHECK(links_after(absl::Milliseconds(500)).empty());
+  CHECK(links_after(absl::Seconds(1)) == std::vector<LinkRate>{{3, 5e6, 70}, {4, 2e6, 0}});
+  rig.core->Handle(
+      TransferEvent(LinksMeasured{std::vector<LinkSpeed>(ControlLimits::kLinks + 1, {3, 1e6, 0})}));
+  CHECK(links_after(absl::Seconds(1)).size() == ControlLimits::kLinks);
 }
 
 TEST_CASE("a slice goes on plane by plane") {
