@@ -11,17 +11,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <future>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/mailbox.h"
-#include "kvtransfer/protocol/transfer_core.h"
 
 namespace baton {
 namespace {
@@ -38,162 +32,127 @@ int64_t NowUs() {
 
 }  // namespace
 
-class Transfer::Loop {
- public:
-  Loop(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
-       std::function<void(TransferEvent)> on_event)
-      : options_(options),
-        facts_(facts),
-        pool_(pool),
-        on_event_(std::move(on_event)),
-        mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        // Every page of the pool can be named once per plane, plus room for commands of tickets.
-        mailbox_(size_t(pool.n_pages) * (pool.planes.size() + 4) + 65'536, [this] { Wake(); }) {
-    BATON_CHECK(mail_fd_ >= 0);
-  }
-  ~Loop() {
-    if (thread_.joinable()) {
-      leaving_ = true;
-      mailbox_.Close();  // wakes the thread
-      thread_.join();
-    }
-    ::close(mail_fd_);
-  }
-
-  absl::Status Start(LinkMaker make_link) {
-    std::promise<absl::Status> started;
-    std::future<absl::Status> result = started.get_future();
-    thread_ = std::thread([this, make_link = std::move(make_link), &started]() mutable {
-      Run(std::move(make_link), std::move(started));
-    });
-    return result.get();
-  }
-
-  const std::string& address() const { return address_; }
-  void Post(TransferCommand command) { BATON_CHECK(mailbox_.TryPost(std::move(command))); }
-  TransferCounters counters() const {
-    std::lock_guard lock(counters_mutex_);
-    return counters_;
-  }
-  std::vector<LinkReport> links() const {
-    std::lock_guard lock(counters_mutex_);
-    return links_;
-  }
-
- private:
-  void Wake() {
-    const uint64_t one = 1;
-    BATON_CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
-  }
-
-  void Run(LinkMaker make_link, std::promise<absl::Status> started) {
-    absl::StatusOr<std::unique_ptr<Link>> made = make_link();
-    if (!made.ok()) return started.set_value(made.status());
-    link_ = *std::move(made);
-    core_ = std::make_unique<TransferCore>(options_, facts_, pool_, link_.get(), on_event_);
-    address_ = link_->address();
-    started.set_value(absl::OkStatus());
-    while (!leaving_) Turn();
-    Leave();
-    link_.reset();  // before the slabs its operations may name
-    core_.reset();
-  }
-
-  void Turn() {
-    bool moved = DrainMail();
-    moved |= link_->Poll(&link_events_);
-    for (LinkEvent& event : link_events_) core_->Handle(std::move(event), NowUs());
-    link_events_.clear();
-    core_->Tick(NowUs());
-    moved |= core_->Pump(NowUs());
-    PublishCounters();
-    if (moved) moved_us_ = NowUs();
-    if (!moved && link_->Arm()) Sleep();
-  }
-
-  bool DrainMail() {
-    const bool any = mailbox_.Drain(&commands_);
-    for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
-    commands_.clear();
-    return any;
-  }
-
-  int64_t MaxSleepMs() const {
-    if (!core_->busy()) return kIdleSleepMs;
-    const int64_t quiet_ms = (NowUs() - moved_us_) / 1000;
-    return std::clamp(quiet_ms / kQuietPart, kMinSleepMs, kMaxSleepMs);
-  }
-
-  void Sleep() {
-    std::array<pollfd, 2> fds{{{mail_fd_, POLLIN, 0}, {link_->wake_fd(), POLLIN, 0}}};
-    ::poll(fds.data(), fds.size(), static_cast<int>(MaxSleepMs()));
-    uint64_t count;
-    if (fds[0].revents != 0) BATON_CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
-  }
-
-  // Ends open handoffs, tells the peers, gives the pages back.
-  void Leave() {
-    DrainMail();
-    core_->ShutDown(NowUs());
-    TurnWhileBusy();
-    core_->CloseConnections(NowUs());
-    TurnWhileBusy();
-    if (core_->busy())
-      LogError("kv transfer: operations do not end although their connections are closed");
-    core_->GiveLentPagesBack();
-    PublishCounters();
-  }
-
-  void TurnWhileBusy() {
-    const int64_t started_us = NowUs();
-    while (core_->busy() && NowUs() - started_us < kShutDownGraceUs) Turn();
-  }
-
-  void PublishCounters() {
-    std::lock_guard lock(counters_mutex_);
-    counters_ = core_->counters();
-    if (links_version_ == core_->links_version()) return;
-    links_version_ = core_->links_version();
-    links_ = core_->links();
-  }
-
-  const TransferOptions options_;
-  const TransferFacts facts_;
-  const PoolView pool_;
-  const std::function<void(TransferEvent)> on_event_;
-  const int mail_fd_;
-  Mailbox<TransferCommand> mailbox_;
-  std::atomic<bool> leaving_ = false;
-  std::string address_;
-  mutable std::mutex counters_mutex_;
-  TransferCounters counters_;
-  std::vector<LinkReport> links_;
-  std::thread thread_;
-
-  // Link thread only.
-  int64_t moved_us_ = 0;  // time of the last event
-  uint64_t links_version_ = 0;
-  std::unique_ptr<Link> link_;
-  std::unique_ptr<TransferCore> core_;
-  std::vector<TransferCommand> commands_;
-  std::vector<LinkEvent> link_events_;
-};
-
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
     LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
     const PoolView& pool, std::function<void(TransferEvent)> on_event) {
   RETURN_IF_ERROR(TransferCore::Validate(options, facts, pool));
-  auto loop = std::make_unique<Loop>(options, facts, pool, std::move(on_event));
-  RETURN_IF_ERROR(loop->Start(std::move(make_link)));
-  return std::unique_ptr<Transfer>(new Transfer(std::move(loop)));
+  std::unique_ptr<Transfer> transfer(new Transfer(options, facts, pool, std::move(on_event)));
+  std::promise<absl::Status> started;
+  std::future<absl::Status> result = started.get_future();
+  transfer->thread_ =
+      std::thread([raw = transfer.get(), make_link = std::move(make_link), &started]() mutable {
+        raw->Run(std::move(make_link), std::move(started));
+      });
+  RETURN_IF_ERROR(result.get());
+  return transfer;
 }
 
-Transfer::Transfer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
-Transfer::~Transfer() = default;
+Transfer::Transfer(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
+                   std::function<void(TransferEvent)> on_event)
+    : options_(options),
+      facts_(facts),
+      pool_(pool),
+      on_event_(std::move(on_event)),
+      mail_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      // Every page of the pool can be named once per plane, plus room for commands of tickets.
+      mailbox_(size_t(pool.n_pages) * (pool.planes.size() + 4) + 65'536, [this] { Wake(); }) {
+  BATON_CHECK(mail_fd_ >= 0);
+}
 
-const std::string& Transfer::address() const { return loop_->address(); }
-void Transfer::Post(TransferCommand command) { loop_->Post(std::move(command)); }
-std::vector<LinkReport> Transfer::links() const { return loop_->links(); }
-TransferCounters Transfer::counters() const { return loop_->counters(); }
+Transfer::~Transfer() {
+  if (thread_.joinable()) {
+    leaving_ = true;
+    mailbox_.Close();  // wakes the thread
+    thread_.join();
+  }
+  ::close(mail_fd_);
+}
+
+void Transfer::Post(TransferCommand command) { BATON_CHECK(mailbox_.TryPost(std::move(command))); }
+
+TransferCounters Transfer::counters() const {
+  std::lock_guard lock(counters_mutex_);
+  return counters_;
+}
+
+std::vector<LinkReport> Transfer::links() const {
+  std::lock_guard lock(counters_mutex_);
+  return links_;
+}
+
+// --- the link thread
+
+void Transfer::Wake() {
+  const uint64_t one = 1;
+  BATON_CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
+}
+
+void Transfer::Run(LinkMaker make_link, std::promise<absl::Status> started) {
+  absl::StatusOr<std::unique_ptr<Link>> made = make_link();
+  if (!made.ok()) return started.set_value(made.status());
+  link_ = *std::move(made);
+  core_ = std::make_unique<TransferCore>(options_, facts_, pool_, link_.get(), on_event_);
+  address_ = link_->address();
+  started.set_value(absl::OkStatus());
+  while (!leaving_) Turn();
+  Leave();
+  link_.reset();  // before the slabs its operations may name
+  core_.reset();
+}
+
+void Transfer::Turn() {
+  bool moved = DrainMail();
+  moved |= link_->Poll(&link_events_);
+  for (LinkEvent& event : link_events_) core_->Handle(std::move(event), NowUs());
+  link_events_.clear();
+  core_->Tick(NowUs());
+  moved |= core_->Pump(NowUs());
+  PublishCounters();
+  if (moved) moved_us_ = NowUs();
+  if (!moved && link_->Arm()) Sleep();
+}
+
+bool Transfer::DrainMail() {
+  const bool any = mailbox_.Drain(&commands_);
+  for (TransferCommand& command : commands_) core_->Handle(std::move(command), NowUs());
+  commands_.clear();
+  return any;
+}
+
+void Transfer::Sleep() {
+  const int64_t quiet_ms = (NowUs() - moved_us_) / 1000;
+  const int64_t max_ms =
+      core_->busy() ? std::clamp(quiet_ms / kQuietPart, kMinSleepMs, kMaxSleepMs) : kIdleSleepMs;
+  std::array<pollfd, 2> fds{{{mail_fd_, POLLIN, 0}, {link_->wake_fd(), POLLIN, 0}}};
+  ::poll(fds.data(), fds.size(), static_cast<int>(max_ms));
+  uint64_t count;
+  if (fds[0].revents != 0) BATON_CHECK(::read(mail_fd_, &count, sizeof(count)) == sizeof(count));
+}
+
+// Ends open handoffs, tells the peers, gives the pages back.
+void Transfer::Leave() {
+  DrainMail();
+  core_->ShutDown(NowUs());
+  TurnWhileBusy();
+  core_->CloseConnections(NowUs());
+  TurnWhileBusy();
+  if (core_->busy())
+    LogError("kv transfer: operations do not end although their connections are closed");
+  core_->GiveLentPagesBack();
+  PublishCounters();
+}
+
+void Transfer::TurnWhileBusy() {
+  const int64_t started_us = NowUs();
+  while (core_->busy() && NowUs() - started_us < kShutDownGraceUs) Turn();
+}
+
+void Transfer::PublishCounters() {
+  std::lock_guard lock(counters_mutex_);
+  counters_ = core_->counters();
+  if (links_version_ == core_->links_version()) return;
+  links_version_ = core_->links_version();
+  links_ = core_->links();
+}
 
 }  // namespace baton

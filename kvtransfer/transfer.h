@@ -17,13 +17,19 @@
 // handoff fails, all fail, and no page is returned while any of them may still be written.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "common/mailbox.h"
 #include "common/status.h"
 #include "kvtransfer/protocol/link.h"
+#include "kvtransfer/protocol/transfer_core.h"
 #include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
@@ -48,7 +54,8 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  const std::string& address() const;  // any thread; host:port for peers to connect to
+  // Any thread; host:port for peers to connect to.
+  const std::string& address() const { return address_; }
   void Post(TransferCommand command);  // any thread; bounded by the pages and tickets that exist
   TransferCounters counters() const;   // any thread
   // Links to the peers handed over to so far, in order of incarnation; idle peers beyond a bound
@@ -56,9 +63,37 @@ class Transfer {
   std::vector<LinkReport> links() const;
 
  private:
-  class Loop;
-  explicit Transfer(std::unique_ptr<Loop> loop);
-  std::unique_ptr<Loop> loop_;
+  Transfer(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
+           std::function<void(TransferEvent)> on_event);
+  void Wake();
+  void Run(LinkMaker make_link, std::promise<absl::Status> started);
+  void Turn();
+  bool DrainMail();
+  void Sleep();
+  void Leave();
+  void TurnWhileBusy();
+  void PublishCounters();
+
+  const TransferOptions options_;
+  const TransferFacts facts_;
+  const PoolView pool_;
+  const std::function<void(TransferEvent)> on_event_;
+  const int mail_fd_;
+  Mailbox<TransferCommand> mailbox_;
+  std::atomic<bool> leaving_ = false;
+  std::string address_;
+  mutable std::mutex counters_mutex_;
+  TransferCounters counters_;
+  std::vector<LinkReport> links_;
+  std::thread thread_;
+
+  // Link thread only.
+  int64_t moved_us_ = 0;  // time of the last event
+  uint64_t links_version_ = 0;
+  std::unique_ptr<Link> link_;
+  std::unique_ptr<TransferCore> core_;
+  std::vector<TransferCommand> commands_;
+  std::vector<LinkEvent> link_events_;
 };
 
 }  // namespace baton
