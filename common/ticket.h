@@ -1,6 +1,7 @@
-// The router's signed statement that KV of one request may land on one decode worker. The decode
-// worker answers a handoff's OPEN from the ticket alone, so the order of the router's own message
-// and the OPEN does not matter. Plain values and pure functions, any thread.
+// The router's signed statement that KV of one request may land on one worker, which decodes the
+// request or is the next rank of its relay. That worker answers a handoff's OPEN from the ticket
+// alone, so the order of the router's own message and the OPEN does not matter. Plain values and
+// pure functions, any thread.
 #pragma once
 
 #include <array>

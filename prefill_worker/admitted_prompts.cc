@@ -71,7 +71,7 @@ void AdmittedPrompts::Ended(const HandoffEnded& event, absl::Time now) {
   const auto [prompt, slice, output] = queue_.FindOutput(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  prompt->transfer_us = event.transfer_us;
+  if (output == prompt->first_output()) prompt->transfer_us = event.transfer_us;
   output->is_open = false;
   // Once the first token is there, no other rank needs KV any more.
   const bool is_unneeded = prompt->request.wants_first_token &&
@@ -94,6 +94,7 @@ void AdmittedPrompts::Arrived(const InflowArrived& event, absl::Time now) {
   if (prompt->phase != Phase::kRunning || slice != &prompt->slice()) return;
   sender_.PassOn(*prompt, before);
   HandOverSlice(prompt);
+  EndIfReleased(prompt);  // its handoffs may have ended before its inflow
 }
 
 void AdmittedPrompts::Failed(const InflowFailed& event, absl::Time now) {

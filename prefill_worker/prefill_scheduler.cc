@@ -27,6 +27,7 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
   BATON_DCHECK(pieces_.empty());
   prompts_.pages().BeginTurn(kept_pages);
   const int before = builder->n_tokens();
+  const Prompt* running = SlicePrompt();
   bool may_start = true, slice_is_next = false;
   for (Prompt* prompt : prompts_.queue().InOrder()) {
     if (budget <= 0) break;
@@ -40,8 +41,8 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
       }
     }
     if (!RunsInSteps(prompt)) {
-      ChooseSlice(prompt, now);
-      slice_is_next |= prompt == SlicePrompt() && NextBlock(1).has_value();
+      ChooseSlice(prompt, now, &running);
+      slice_is_next |= prompt == running && NextBlock(1).has_value();
     }
     if (!RunsInSteps(prompt)) continue;
     const int cost = prompt->is_scored() ? scored_cost : 1;
@@ -174,14 +175,15 @@ bool PrefillScheduler::RunsInSteps(Prompt* prompt) const {
   return slice.in_steps;
 }
 
-void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
+void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now, const Prompt** running) {
   PromptSlice& slice = prompt->slice();
   const bool inflow_moves = !slice.has_inflow() || slice.inflow > slice.inflow_before;
   if (prompt->phase == Phase::kRunning || !inflow_moves) return;
   const bool done = slice.is_computed();
   bool again = prompt->request.epoch > 1 && !slice.goes_on;
   if (!done) {
-    if (has_slice()) return;
+    if (*running != nullptr) return;
+    *running = prompt;
     if (slice.run && slice.run_id != engine_run_) {  // the engine has another by now
       again = true;
       slice.run.reset();
@@ -193,7 +195,7 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now) {
   if (done) {
     prompts_.SliceComputed(prompt);
     // The KV before the next slice may be here already.
-    if (prompt->phase == Phase::kInflow && !RunsInSteps(prompt)) ChooseSlice(prompt, now);
+    if (prompt->phase == Phase::kInflow && !RunsInSteps(prompt)) ChooseSlice(prompt, now, running);
     return;
   }
   if (slice.run) return;

@@ -88,7 +88,8 @@ class PrefillScheduler {
   bool IsOnEngine(const PromptSlice& slice) const;
   bool RunsInSteps(Prompt* prompt) const;
   void Run(Prompt* prompt, absl::Time now);
-  void ChooseSlice(Prompt* prompt, absl::Time now);
+  // *running: the prompt whose slice runs, before and after.
+  void ChooseSlice(Prompt* prompt, absl::Time now, const Prompt** running);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   void SliceDone(Prompt* prompt, const Backend& backend, Sampler* sampler, absl::Time now);
   void DrawFirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,

@@ -69,9 +69,10 @@ bool Prompt::is_continuable() const {
 SliceOutput* Prompt::first_output() {
   if (request.wants_first_token)
     return slices.back().outputs.empty() ? nullptr : &slices.back().outputs.front();
-  return &std::find_if(slices.begin(), slices.end(), [](const PromptSlice& slice) {
-            return !slice.outputs.empty();
-          })->outputs.front();
+  for (PromptSlice& slice : slices)
+    for (SliceOutput& output : slice.outputs)
+      if (output.to.ticket.is_named()) return &output;
+  return nullptr;
 }
 
 bool HasSlicesOf(const Prompt& next, const Prompt& earlier) {

@@ -45,7 +45,7 @@ struct Prompt {
   absl::Time first_step;
   absl::Time progress;      // time of the last progress
   bool awaits = false;      // the transfer room knows where inflows land
-  bool keep = false;        // a later attempt may continue the slices (SliceCache)
+  bool keep = false;        // a later attempt may come: a rank's slices go to the SliceCache
   int32_t first_token = 0;  // while kCommitting, if this worker decodes too
   // While kEnding.
   EndReason reason = EndReason::kLength;

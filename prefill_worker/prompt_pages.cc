@@ -8,7 +8,9 @@
 namespace baton {
 
 PromptPages::PromptPages(KvPool* pool, const PrefillOptions& options)
-    : pool_(pool), slice_cache_(options.kept_slice_time) {
+    : pool_(pool),
+      max_left_(static_cast<size_t>(options.max_prompts)),
+      slice_cache_(options.kept_slice_time) {
   if (options.reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
 }
 
@@ -34,13 +36,15 @@ bool PromptPages::Hold(Prompt* prompt) {
 }
 
 void PromptPages::Leave(std::unique_ptr<Prompt> ended) {
-  if (ended->keep && ended->is_continuable()) return slice_cache_.Add(std::move(ended));
-  Discard(ended.get());
+  if (!ended->keep || !ended->is_continuable()) return Discard(ended.get());
+  if (slice_cache_.left().size() >= max_left_)
+    Discard(slice_cache_.TakeFirst([](const Prompt&) { return true; }).get());
+  slice_cache_.Add(std::move(ended));
 }
 
 bool PromptPages::DiscardOldest(const Prompt* except) {
-  const auto left =
-      slice_cache_.TakeFirst([except](const Prompt& first) { return &first != except; });
+  const auto left = slice_cache_.TakeFirst(
+      [except](const Prompt& first) { return &first != except && !first.pages.empty(); });
   if (left != nullptr) Discard(left.get());
   return left != nullptr;
 }

@@ -21,8 +21,6 @@ class PromptPages {
 
   // Begins a turn. kept: free pages that are reserved for others.
   void BeginTurn(int kept);
-  // Restarts the count of taken pages inside a turn.
-  void ForgetTaken() { taken_ = 0; }
   // Takes all pages of a prompt, unless it has them: those that an earlier attempt has left, or
   // that the index finds, first. Slices that others left go where pages lack. False: too few pages
   // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any.
@@ -30,8 +28,8 @@ class PromptPages {
   // The prompt has ended, and no handoff reads or writes its pages any more: gives them back, or
   // keeps its slices for a later attempt (Prompt::keep).
   void Leave(std::unique_ptr<Prompt> ended);
-  // Gives back the pages of the slices that were left first, but not of `except`; false: there are
-  // none.
+  // Gives back the pages of the slices with pages that were left first, but not of `except`; false:
+  // there are none.
   bool DiscardOldest(const Prompt* except = nullptr);
   // Gives back those of all slices left that `which` allows.
   void DiscardLeft(const std::function<bool(const Prompt&)>& which);
@@ -58,6 +56,7 @@ class PromptPages {
 
   KvPool* const pool_;
   std::unique_ptr<PrefixIndex> index_;  // nullptr: KV is not reused
+  const size_t max_left_;
   SliceCache slice_cache_;
   int wanted_ = 0, kept_ = 0, taken_ = 0;
   int64_t reused_tokens_ = 0;

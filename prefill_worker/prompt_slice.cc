@@ -1,6 +1,7 @@
 #include "prefill_worker/prompt_slice.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_format.h"
 
@@ -17,7 +18,7 @@ absl::Status CheckOutput(const KvOutput& output, const SliceSpec& slice, bool is
     return absl::InvalidArgumentError(
         absl::StrFormat("a slice up to token %d for worker %016x", slice.end, peer));
   if (output.first_page < 0 || output.first_page > slice.begin / page_tokens ||
-      ticket.n_pages <= 0 || output.first_page + ticket.n_pages != end_page)
+      ticket.n_pages <= 0 || int64_t{output.first_page} + ticket.n_pages != end_page)
     return absl::InvalidArgumentError(
         absl::StrFormat("a handoff of %d pages from %d on, of a slice that is tokens [%d, %d)",
                         ticket.n_pages, output.first_page, slice.begin, slice.end));
@@ -63,7 +64,9 @@ void TakeOver(const std::vector<PromptSlice>& kept, const KvLayout& layout, Prom
       slice->goes_on = true;
       if (before.run) slice->run.emplace(*before.run);
       slice->run_id = before.run_id;
-      if (before.run || before.is_computed() || !slice->has_inflow()) slice->done = before.done;
+      // A cached prefix may reach further.
+      if (before.run || before.is_computed() || !slice->has_inflow())
+        slice->done = std::max(slice->done, before.done);
     } else if (before.lacks_from <= slice->begin && slice->end <= before.begin &&
                !before.misses_inflow(n_layers)) {
       slice->done = slice->end;
@@ -106,6 +109,8 @@ absl::Status CheckSlices(const PrefillRequest& request, int page_tokens, int max
         absl::StrFormat("%d slices up to token %d of %d", slices.size(),
                         slices.empty() ? 0 : slices.back().end, n_tokens));
   const bool is_rank = IsRank(request);
+  std::set<TicketId> handoffs, inflows;
+  bool for_rank = false;  // an output is for another rank
   int32_t before = 0;
   for (const SliceSpec& slice : slices) {
     const bool is_end = &slice == &slices.back() && request.wants_first_token;
@@ -119,12 +124,21 @@ absl::Status CheckSlices(const PrefillRequest& request, int page_tokens, int max
       return absl::InvalidArgumentError(absl::StrFormat(
           "a slice of %d tokens; this worker computes at most %d (prefill.max_slice_tokens)",
           slice.end - slice.begin, max_slice_tokens));
-    for (const KvOutput& output : slice.outputs)
+    if (is_end && slice.outputs.size() > 1)
+      return absl::InvalidArgumentError("a prompt with a first token is for one decode worker");
+    bool are_new = slice.inflow == TicketId{} || inflows.insert(slice.inflow).second;
+    for (const KvOutput& output : slice.outputs) {
       RETURN_IF_ERROR(CheckOutput(output, slice, is_end, page_tokens, self));
+      are_new &= handoffs.insert(output.ticket.id).second;
+      for_rank |= output.ticket.is_named();
+    }
+    if (!are_new) return absl::InvalidArgumentError("a ticket is given twice");
     before = slice.end;
   }
-  if (!request.wants_first_token && slices.back().outputs.empty())
+  if (!request.wants_first_token && (!for_rank || slices.back().outputs.empty()))
     return absl::InvalidArgumentError("a rank without a first token hands nothing over");
+  if (request.wants_first_token && request.pages_at_once)
+    return absl::InvalidArgumentError("a prompt with a first token waits for pages in its turn");
   return absl::OkStatus();
 }
 

@@ -33,7 +33,7 @@ constexpr TransitionRow kTransitions[] = {
 }  // namespace
 
 const MachineTable& PromptTable() {
-  static const MachineTable table{"prompt", "PrefillScheduler, engine thread", kStates,
+  static const MachineTable table{"prompt", "AdmittedPrompts, engine thread", kStates,
                                   kTransitions};
   return table;
 }

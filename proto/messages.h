@@ -34,7 +34,7 @@ struct KvOutput {
   Ticket ticket{};  // the pages fill its range of the promise
   TransferPeer peer{};
   // First of these ticket.n_pages pages, counted from the prompt's beginning.
-  int32_t first_page = 0;
+  int32_t first_page = 0;  // the ticket's own first_page counts from the promise's beginning
   bool operator==(const KvOutput&) const = default;
 };
 
@@ -47,8 +47,9 @@ struct SliceSpec {
   // beginning) and `begin`, into pages that this worker names. Zero: it lacks none.
   TicketId inflow{};
   // To other workers, or to this one itself, whose decode batch then takes the pages over. Each
-  // covers the slice's pages, and perhaps some before it. The first one is promised before the
-  // prompt takes pages.
+  // covers the slice's pages, and perhaps some before it. One is promised before the prompt takes
+  // pages: that to the decode worker if this worker computes the first token, else the first one to
+  // another rank.
   std::vector<KvOutput> outputs{};
   bool operator==(const SliceSpec&) const = default;
 };

@@ -151,6 +151,7 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
 
 void Attempt::OnNoRoom(absl::Duration expected_wait, absl::Time now) {
   surprised_ = true;
+  late_at_ = absl::InfiniteFuture();  // it waits for room, and is not late; Reassign may move it
   silent_until_ = now + options_.attempt_silence + kPredictionSlack * expected_wait;
 }
 

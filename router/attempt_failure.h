@@ -25,9 +25,9 @@ class AttemptFault {
   using Handoffs = std::map<TicketId, Hop>;
 
   // blame_wait: further reports about broken handoffs are awaited for so long. handoffs: all of the
-  // attempt's; they outlive this object.
-  AttemptFault(absl::Duration blame_wait, const Handoffs& handoffs)
-      : blame_wait_(blame_wait), handoffs_(handoffs) {}
+  // attempt's.
+  AttemptFault(absl::Duration blame_wait, Handoffs handoffs)
+      : blame_wait_(blame_wait), handoffs_(std::move(handoffs)) {}
 
   // A part that the attempt needs has failed, or was given up by its worker `from`.
   void OnPartFailed(Incarnation from, const PartEnded& ended, absl::Time now);
@@ -46,7 +46,7 @@ class AttemptFault {
   const absl::Duration blame_wait_;
   AttemptFailure failure_;
   absl::Time failed_at_;
-  const Handoffs& handoffs_;
+  const Handoffs handoffs_;
   std::vector<Hop> hops_;  // broke by themselves, each once
 };
 

@@ -75,10 +75,12 @@ std::vector<CachedPrefix> CachedPrefixes::Find(const std::vector<uint64_t>& page
 
 // A slice's worker has all up to its end.
 void CachedPrefixes::OnComputed(const Plan& plan, const std::vector<uint64_t>& pages) {
-  for (const PlannedSlice& slice : plan.slices) {
-    const auto memory = memories_.find(slice.worker);
+  for (const Incarnation worker : plan.PrefillWorkers()) {
+    const auto memory = memories_.find(worker);
     if (memory == memories_.end()) continue;
-    const auto n_pages = static_cast<size_t>(slice.end / page_tokens_);
+    const auto last = std::find_if(plan.slices.rbegin(), plan.slices.rend(),
+                                   [&](const auto& slice) { return slice.worker == worker; });
+    const auto n_pages = static_cast<size_t>(last->end / page_tokens_);
     memory->second.Add(std::span(pages).first(std::min(n_pages, pages.size())));
   }
 }

@@ -131,9 +131,9 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   const Plan& plan = attempt.plan();
   if (const std::optional<double> ratio = attempt.TakeOutcome())
     cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
-  if (worker == plan.prefill())
-    for (const PlannedSlice& slice : plan.slices)
-      cluster_.ledger.OnPrefillComputed(slice.worker, request->id());
+  if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
+    for (const Incarnation rank : plan.PrefillWorkers())
+      cluster_.ledger.OnPrefillComputed(rank, request->id());
   if (worker == plan.decode)
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());

@@ -32,8 +32,8 @@ class RouterDispatch {
   void Cancel(const Request& request) { TakeBack(request, std::nullopt); }
   // True if Retry may put another worker in place of one of the attempt's, whichever is at fault.
   bool MayMend(const Request& request, absl::Time now) const;
-  // Returns why a late relay is to be given up, if it is late by more than one worker alone would
-  // take, from what the first rank has; else it is not late until then.
+  // Returns why a late relay is to be given up, if it is late by several times what one worker
+  // alone would take from what the first rank has; else it is not late until then.
   std::optional<AttemptFailure> GiveUpLate(Request& request, absl::Time now) const;
 
   // Counts since the start; all else is empty.

@@ -322,6 +322,37 @@ TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what 
   REQUIRE(head->pool->held() == 0);
 }
 
+TEST_CASE("who stands in for the next rank asks the one after it first, and pushes in its turn") {
+  auto a = MakeWorker(), b = MakeWorker(), c = MakeWorker();
+  const RelayFixture relay =
+      RelayFixture(7, {12, 24, 35}, {a.get(), b.get(), c.get()}, kPeer, true).Mended(1, a.get());
+  a->Admit(relay.RequestOf(1));
+  a->Step(0);
+  REQUIRE(a->opens == std::vector<RequestId>{relay.HandoffOf(1)});
+  a->scheduler->prompts().Abandon();
+}
+
+TEST_CASE("an attempt that left nothing hides no KV that others have cached") {
+  auto head = MakeWorker(), tail = MakeWorker(), other = MakeWorker();
+  head->Admit(SchedulerFixture::Request(7, 23));
+  while (head->Step(100) > 0) {
+  }
+  RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  relay.Admit(0);
+  head->Step(0);  // OPEN is out, no page is held
+  RelayFixture next = relay.Mended(1, other.get());
+  next.AdmitAll();
+  head->EndHandoff(relay.HandoffOf(0), absl::CancelledError("cancelled"));
+  next.ranks[1]->Step(0);
+  head->Step(0);
+  head->Promise(next.HandoffOf(0));
+  while (head->Step(100) > 0) {
+  }
+  REQUIRE(head->scheduler->prompts().pages().reused_tokens() == 8);
+  REQUIRE(head->blocks.front().to == 4);  // the last page, for its last token
+  for (auto* worker : {head.get(), other.get()}) worker->scheduler->prompts().Abandon();
+}
+
 enum Why { kTime, kCancel, kOtherSlice, kPagesWanted, kAbandon };
 
 TEST_CASE("kept slices delay no prompt, and are kept for a while only") {

@@ -385,6 +385,22 @@ TEST_CASE("ranks that make no sense are refused with the reason") {
   aimless.request_id = 15;
   aimless.slices[0].outputs.clear();
   REQUIRE(refusal(aimless) == "a rank without a first token hands nothing over");
+  PrefillRequest twice = pushing.RequestOf(0);
+  twice.request_id = 16;
+  twice.slices[0].outputs[1].ticket.id = twice.slices[0].outputs[0].ticket.id;
+  REQUIRE(refusal(twice) == "a ticket is given twice");
+  PrefillRequest forked = pushing.RequestOf(1);
+  forked.request_id = 17;
+  forked.slices[0].outputs.push_back(forked.slices[0].outputs[0]);
+  REQUIRE(refusal(forked) == "a prompt with a first token is for one decode worker");
+  PrefillRequest hasty = pushing.RequestOf(1);
+  hasty.request_id = 18;
+  hasty.pages_at_once = true;
+  REQUIRE(refusal(hasty) == "a prompt with a first token waits for pages in its turn");
+  PrefillRequest huge = pushing.RequestOf(0);
+  huge.request_id = 19;
+  huge.slices[0].outputs[0].ticket.n_pages = std::numeric_limits<int32_t>::max();
+  REQUIRE(refusal(huge).find("a handoff of 2147483647 pages") == 0);
 }
 
 }  // namespace

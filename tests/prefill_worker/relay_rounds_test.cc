@@ -273,6 +273,23 @@ TEST_CASE("what becomes of a hop that breaks") {
   }
 }
 
+TEST_CASE("a head whose handoffs end before its inflow ends with that") {
+  Ring ring(2, {8, 16, 24, 33}, kPeer);
+  ring.Start();
+  for (int turn = 0; turn < 20; ++turn) {  // all but the last plane around the ring
+    for (auto& worker : ring.workers) worker->Step(1000);
+    ring.relay->PromiseAll();
+    ring.relay->Flow(0);
+    if (ring.relay->Pages(1) != nullptr) ring.relay->Flow(1, kLayers - 1);
+  }
+  SchedulerFixture& head = ring.head();
+  REQUIRE(head.commits.size() == 2);  // its second slice goes on alone
+  for (const RequestId hop : {HopId(7, 0), HopId(7, 2)}) head.EndHandoff(hop);
+  REQUIRE(head.ends.empty());
+  ring.relay->Flow(1);
+  REQUIRE(head.ends.at(7).reason == EndReason::kLength);
+}
+
 TEST_CASE("of KV that is there already a first rank uses no more than its first slice") {
   Ring ring(2, {8, 16, 24, 33}, kPeer);
   ring.head().Admit(SchedulerFixture::Request(7, 33));
