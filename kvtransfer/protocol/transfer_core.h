@@ -55,8 +55,8 @@ class TransferCore {
   std::vector<LinkReport> links() const { return links_.links(); }
   uint64_t links_version() const { return links_.version(); }  // raised when links() changes
   const ReceivePool& stock() const { return sinks_.stock(); }
-  // Pages of the receive pool bound to promises. Together with the pages in the pool: all lent pages
-  // that have not come out.
+  // Pages of the receive pool bound to promises. Together with the pages in the pool: all lent
+  // pages that have not come out.
   int32_t bound_pages() const { return sinks_.bound_pages(); }
   // Operations and slots in use; zero if not busy.
   size_t n_operations() const { return sources_.n_operations() + sinks_.n_operations(); }
