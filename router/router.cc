@@ -246,7 +246,12 @@ void Router::SettleOne(Request& request, absl::Time now) {
     dispatch_.Redo(request, now);
     requests_.Update(request);
   } else if (!failure.message.empty()) {
-    if (attempt.fault().MayHearMore(now) && dispatch_.MayMend(request, now))
+    // A decode part whose handoff was given up: the prefill part tells why, perhaps a verdict.
+    const std::vector<Incarnation> open = attempt.OpenWorkers();
+    const bool source_is_open =
+        failure.worker == attempt.plan().decode &&
+        std::find(open.begin(), open.end(), attempt.plan().prefill()) != open.end();
+    if (attempt.fault().MayHearMore(now) && (source_is_open || dispatch_.MayMend(request, now)))
       requests_.Update(request);
     else
       Retry(request, failure, now);

@@ -286,4 +286,30 @@ TEST_CASE("ended requests whose parts linger take no place of new ones") {
         absl::StatusCode::kResourceExhausted);
 }
 
+TEST_CASE("a handoff that its source gave up is judged by what the source tells") {
+  PairHarness r;
+  r.Join(kD2, Role::kDecode);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation decode = r.LastDecodeWorker();
+  REQUIRE(r.Report(decode, {HandoffFailed(id, false)}).ok());
+  CHECK(r.Sent<PrefillRequest>().size() == 1);  // the prefill part is open, and may know why
+  SECTION("its request's fault") {
+    PartEnded ended = Ended(id, true, EndReason::kFailed);
+    ended.fault = PartFault::kGrammar;
+    REQUIRE(r.Report(kP1, {ended}).ok());
+    CHECK(r.End(id).status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(r.Sent<PrefillRequest>().size() == 1);
+  }
+  SECTION("nothing new") {
+    REQUIRE(r.Report(kP1, {HandoffFailed(id, true)}).ok());
+    CHECK(r.Sent<PrefillRequest>().size() == 2);
+    r.Cancel(id);
+  }
+  SECTION("nothing in time") {
+    r.Advance(RouterOptions().blame_wait);
+    CHECK(r.Sent<PrefillRequest>().size() == 2);
+    r.Cancel(id);
+  }
+}
+
 }  // namespace baton
