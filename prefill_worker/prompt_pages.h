@@ -33,7 +33,7 @@ class PromptPages {
   bool DiscardOldest(const Prompt* except = nullptr);
   // Gives back those of all slices left that `which` allows.
   void DiscardLeft(const std::function<bool(const Prompt&)>& which);
-  // Sets wanted() back before Take is tried again, after others gave pages back.
+  // Sets wanted() back: the prompt that lacked pages does not wait for them.
   void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
   // Publishes full pages to the prefix index, except pages that incoming KV may still write.
   void Enter(Prompt* prompt);

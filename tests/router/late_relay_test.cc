@@ -43,11 +43,7 @@ TEST_CASE("a relay that is late by four times what one worker alone takes goes o
   r.Advance(absl::Seconds(1));
   CHECK(r.GivenUp() == 1);
   CHECK(r.Sent<PrefillRequest>().size() == 1);
-  REQUIRE(r.Report(kHead, {Token(r.id, 100, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
-  REQUIRE(r.Report(kDecode1, {Token(r.id, 101, 8, 2), Token(r.id, 102, 9, 2),
-                              Ended(r.id, false, EndReason::kLength, 2)})
-              .ok());
-  CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+  FinishSecondAttempt(&r, r.id, 100, kHead);
   CHECK(r.End(r.id).timeline.attempts == 2);
 }
 

@@ -42,6 +42,20 @@ inline PartEnded Failed(RequestId id, bool was_prefill, PartFault fault, Epoch e
   return ended;
 }
 
+// Ends the second attempt at a request of n_prompt and three tokens: the tail brings the first one,
+// kDecode1 the others.
+inline void FinishSecondAttempt(RouterHarness* r, RequestId id, int32_t n_prompt,
+                                Incarnation tail) {
+  const auto ended = [id](bool was_prefill) {
+    return Ended(id, was_prefill, EndReason::kLength, 2);
+  };
+  REQUIRE(r->Report(tail, {Token(id, n_prompt, 7, 2), ended(true)}).ok());
+  REQUIRE(r->Report(kDecode1,
+                    {Token(id, n_prompt + 1, 8, 2), Token(id, n_prompt + 2, 9, 2), ended(false)})
+              .ok());
+  CHECK(r->tokens[id] == std::vector<int32_t>{7, 8, 9});
+}
+
 // Three ranks of 32 tokens each, and a request dispatched to them.
 struct LongRelayHarness : RelayHarness {
   LongRelayHarness() : RelayHarness(Three()) {

@@ -40,12 +40,7 @@ TEST_CASE("a lost rank is replaced: the same slices, the others keep theirs") {
   SECTION("to its end") {
     // Reports of the survivors on the first attempt are stale.
     REQUIRE(r.Report(kHead, {r.Broken(r.id, kHead, kTail)}).ok());
-    REQUIRE(
-        r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
-    REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
-                                Ended(r.id, false, EndReason::kLength, 2)})
-                .ok());
-    CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+    FinishSecondAttempt(&r, r.id, 96, ranks[0]);
     CHECK(r.End(r.id).timeline.attempts == 2);
   }
   SECTION("once: the next time it is dispatched at one worker") {
@@ -132,13 +127,8 @@ TEST_CASE("where no other worker is there, the rank before the lost one computes
   CHECK(PushOf(slice).ticket.n_pages == 2);
   CHECK(PushOf(slice).ticket.first_page == (lost == kTail ? 2 : 0));
   SECTION("to its end") {
-    REQUIRE(
-        r.Report(ranks[0], {Token(r.id, 96, 7, 2), Ended(r.id, true, EndReason::kLength, 2)}).ok());
     REQUIRE(r.Report(ranks[1], {Ended(r.id, true, EndReason::kLength, 2)}).ok());
-    REQUIRE(r.Report(kDecode1, {Token(r.id, 97, 8, 2), Token(r.id, 98, 9, 2),
-                                Ended(r.id, false, EndReason::kLength, 2)})
-                .ok());
-    CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+    FinishSecondAttempt(&r, r.id, 96, ranks[0]);
     const std::vector<int32_t> slices = lost == kTail ? std::vector{32, 64} : std::vector{64, 32};
     CHECK(r.End(r.id).timeline.slices == slices);
   }
@@ -172,11 +162,7 @@ TEST_CASE("the one rank that is left of two computes the other's slice besides i
   CHECK(HopOf(request.slices[0]) == KvOutput{});
   CHECK(request.slices[0].inflow == TicketId{});
   CHECK(r.router.View().ranks_replaced == 1);
-  REQUIRE(r.Report(survivor, {Token(id, 96, 7, 2), Ended(id, true, EndReason::kLength, 2)}).ok());
-  REQUIRE(r.Report(kDecode1, {Token(id, 97, 8, 2), Token(id, 98, 9, 2),
-                              Ended(id, false, EndReason::kLength, 2)})
-              .ok());
-  CHECK(r.tokens[id] == std::vector<int32_t>{7, 8, 9});
+  FinishSecondAttempt(&r, id, 96, survivor);
   CHECK(r.End(id).timeline.prefill_heads == "");
   CHECK(r.End(id).timeline.slices == std::vector<int32_t>{96});
 }

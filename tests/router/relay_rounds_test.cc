@@ -99,13 +99,7 @@ TEST_CASE("a lost rank of a relay in rounds is replaced: all its slices, the oth
   }
   CHECK(r.router.View().ranks_replaced == 1);
   CHECK(r.router.View().replaced_in_rounds == 1);
-  REQUIRE(r.Report(lost == kTail ? other : kTail,
-                   {Token(r.id, 176, 7, 2), Ended(r.id, true, EndReason::kLength, 2)})
-              .ok());
-  REQUIRE(r.Report(kDecode1, {Token(r.id, 177, 8, 2), Token(r.id, 178, 9, 2),
-                              Ended(r.id, false, EndReason::kLength, 2)})
-              .ok());
-  CHECK(r.tokens[r.id] == std::vector<int32_t>{7, 8, 9});
+  FinishSecondAttempt(&r, r.id, 176, lost == kTail ? other : kTail);
 }
 
 TEST_CASE("who takes too short slices for a relay in rounds does not stand in") {
