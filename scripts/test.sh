@@ -16,15 +16,25 @@ build() {  # preset, targets...
   cmake --preset "$preset" -DCMAKE_MESSAGE_LOG_LEVEL=WARNING
   ninja -C "build/$preset" --quiet "$@"
 }
+run_tests() {  # preset, arguments of ctest; tells what failed again at the end, where one looks
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" --output-on-failure -j 2 "$@" && return
+  awk '/^[0-9]+\/[0-9]+ Testing: / { output = "" }
+       { output = output $0 "\n" }
+       /^Test Failed/ { printf "== failed:\n%s", substr(output, length(output) - 8000) }' \
+    "build/$preset/Testing/Temporary/LastTest.log"
+  return 1
+}
 
 stage "packages" scripts/packages.sh
 stage "format" format
 stage "build release" build release all
-stage "test release" ctest --test-dir build/release --output-on-failure -j 2
+stage "test release" run_tests release
 if [ "${1:-}" != quick ]; then
   stage "build asan" build asan sanitize_tests
-  stage "test asan" ctest --test-dir build/asan -L sanitize --output-on-failure -j 2
+  stage "test asan" run_tests asan -L sanitize
   stage "build tsan" build tsan tsan_tests
-  stage "test tsan" ctest --test-dir build/tsan -L tsan --output-on-failure -j 2
+  stage "test tsan" run_tests tsan -L tsan
   stage "fuzz" scripts/fuzz.sh
 fi
