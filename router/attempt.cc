@@ -25,7 +25,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
       timeline_(*timeline),
       sent_(now),
       silent_until_(now + options.attempt_silence +
-                    kPredictionSlack * absl::Milliseconds(plan().predicted_ms)),
+                    kPredictionSlack * absl::Seconds(plan().predicted_seconds)),
       late_at_(plan().is_relay() ? now + order_.expected + kNotLate : absl::InfiniteFuture()),
       surprised_(wanted.prompt_logprobs >= 0),  // scoring is in no prediction
       decode_open_(plan().decode != 0),
@@ -41,7 +41,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   for (const Incarnation worker : plan().PrefillWorkers())
     timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
   timeline_.rounds = static_cast<int>(plan().n_rounds());
-  timeline_.predicted = absl::Milliseconds(plan().first_token_ms);
+  timeline_.predicted = absl::Seconds(plan().first_token_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
 }
@@ -191,7 +191,7 @@ void Attempt::OnGivenUp(const CachedPrefix& kept, absl::Time now) {
 }
 
 void Attempt::NoteOutcome(absl::Time now) {
-  if (!surprised_ && plan().first_token_ms > 0)
+  if (!surprised_ && plan().first_token_seconds > 0)
     outcome_ = absl::FDivDuration(now - sent_, timeline_.predicted);
 }
 

@@ -8,23 +8,24 @@
 namespace baton {
 namespace {
 
-using Ms = std::optional<double>;
+using Seconds = std::optional<double>;
 
-constexpr double kTieRatio = 1.02, kTieMs = 1.0;
+constexpr double kTieRatio = 1.02, kTieSeconds = 1e-3;
 
 int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
   return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
 }
 
-// The candidate with the minimal ms_of, which is empty for those that are out of the question; of
-// equal ones, the least recently chosen.
-const Candidate* Min(std::span<const Candidate> candidates, auto ms_of) {
-  double min_ms = std::numeric_limits<double>::infinity();
-  for (const Candidate& c : candidates) min_ms = std::min(min_ms, ms_of(c).value_or(min_ms));
+// The candidate with the minimal seconds_of, which is empty for those that are out of the question;
+// of equal ones, the least recently chosen.
+const Candidate* Min(std::span<const Candidate> candidates, auto seconds_of) {
+  double min_seconds = std::numeric_limits<double>::infinity();
+  for (const Candidate& c : candidates)
+    min_seconds = std::min(min_seconds, seconds_of(c).value_or(min_seconds));
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates) {
-    const Ms ms = ms_of(c);
-    if (!ms || *ms > min_ms * kTieRatio + kTieMs) continue;
+    const Seconds seconds = seconds_of(c);
+    if (!seconds || *seconds > min_seconds * kTieRatio + kTieSeconds) continue;
     if (best == nullptr ||
         std::pair(c.last_chosen, c.worker) < std::pair(best->last_chosen, best->worker))
       best = &c;
@@ -42,25 +43,25 @@ ChainLink LinkTo(Incarnation worker, const Candidate& from) {
 
 // By how much a prompt's KV is complete at the decode worker after its first token: what its link
 // takes beyond the time in which it is computed, for it is handed over meanwhile.
-double KvLateMs(const Candidate& from, Incarnation decode, const AttemptSpec& shape) {
+double KvLateSeconds(const Candidate& from, Incarnation decode, const AttemptSpec& shape) {
   const double bytes = from.cost.kv_bytes * from.cost.n_layers * shape.n_prompt;
-  return std::max(0.0, 1e3 * bytes / LinkTo(decode, from).bytes_per_second - from.prompt_ms);
+  return std::max(0.0, bytes / LinkTo(decode, from).bytes_per_second - from.prompt_seconds);
 }
 
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
-std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_ms,
+std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_seconds,
                                  Incarnation decode, const AttemptSpec& shape) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates) {
-    offered.push_back({.speed = nominal_ms / c.uncached_ms,
-                       .seconds = c.ahead_ms / 1e3,
-                       .slice_seconds = c.slice_ahead_ms / 1e3,
+    offered.push_back({.speed = nominal_seconds / c.uncached_seconds,
+                       .seconds = c.ahead_seconds,
+                       .slice_seconds = c.slice_ahead_seconds,
                        .passed = c.passed,
                        .place = ~c.worker,
                        .sink = LinkTo(decode, c),
                        .max_slice_tokens = c.max_slice_tokens,
-                       .alone_seconds = c.prompt_ms / 1e3,
+                       .alone_seconds = c.prompt_seconds,
                        .cpu_group = c.cpu_group,
                        .cpu_share = c.cpu_share,
                        .cached = shape.n_prompt - shape.PrefillTokensAt(c.worker)});
@@ -110,8 +111,8 @@ int32_t AttemptSpec::HeldPages(int32_t made, int32_t page_tokens) const {
   return std::max(PromisePages(page_tokens), PagesFor(int64_t{n_prompt} + made, page_tokens));
 }
 
-double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
-                      int32_t pages) {
+double CapacityWaitSeconds(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
+                           int32_t pages) {
   int64_t pages_free = room.pages_free;
   int32_t rows = room.rows;
   if (pages_free >= pages && rows < room.max_batch) return 0;
@@ -119,19 +120,19 @@ double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> hol
             [](const DecodeReservation& a, const DecodeReservation& b) {
               return a.tokens_left < b.tokens_left;
             });
-  double wait_ms = 0;
+  double wait_seconds = 0;
   for (const DecodeReservation& holding : holdings) {
-    wait_ms = room.step_ms * holding.tokens_left;
+    wait_seconds = room.step_seconds * holding.tokens_left;
     pages_free += holding.pages;
     --rows;
     if (pages_free >= pages && rows < room.max_batch) break;
   }
-  return wait_ms;
+  return wait_seconds;
 }
 
-double DecodeMs(const DecodeRoom& room, double room_wait_ms) {
+double DecodeSeconds(const DecodeRoom& room, double room_wait_seconds) {
   const double fullness = static_cast<double>(room.rows) / std::max(room.max_batch, 1);
-  return room_wait_ms + room.step_ms * (1 + fullness);
+  return room_wait_seconds + room.step_seconds * (1 + fullness);
 }
 
 const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation worker) {
@@ -140,51 +141,52 @@ const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation 
   return nullptr;
 }
 
-double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
-                    double compute_ms) {
+double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation decode,
+                         double queue_seconds, double compute_seconds) {
   const Candidate* const sink = CandidateOf(candidates, decode);
-  const double promise_ms = sink == nullptr ? 0 : sink->room_wait_ms;
-  return std::max(queue_ms, promise_ms) + compute_ms;
+  const double promise_seconds = sink == nullptr ? 0 : sink->room_wait_seconds;
+  return std::max(queue_seconds, promise_seconds) + compute_seconds;
 }
 
 std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape) {
-  const auto plan_by = [&](auto ms_of, auto decode_of) -> std::optional<Plan> {
-    const Candidate* const best = Min(candidates, ms_of);
+  const auto plan_by = [&](auto seconds_of, auto decode_of) -> std::optional<Plan> {
+    const Candidate* const best = Min(candidates, seconds_of);
     if (best == nullptr) return std::nullopt;
     return Plan{.slices = {{best->worker, shape.n_prompt}},
                 .decode = decode_of(*best),
-                .predicted_ms = *ms_of(*best)};
+                .predicted_seconds = *seconds_of(*best)};
   };
   if (shape.prefill_only()) {
     const auto nowhere = [](const Candidate&) { return Incarnation{0}; };
-    const auto any_ms = [](const Candidate& c) {
-      return c.fits_prefill ? Ms(c.prefill_ms) : std::nullopt;
+    const auto any_seconds = [](const Candidate& c) {
+      return c.fits_prefill ? Seconds(c.prefill_seconds) : std::nullopt;
     };
-    const auto of_role_ms = [&](const Candidate& c) {
-      return c.role != Role::kDecode ? any_ms(c) : std::nullopt;
+    const auto of_role_seconds = [&](const Candidate& c) {
+      return c.role != Role::kDecode ? any_seconds(c) : std::nullopt;
     };
-    const std::optional<Plan> preferred = plan_by(of_role_ms, nowhere);
-    return preferred ? preferred : plan_by(any_ms, nowhere);
+    const std::optional<Plan> preferred = plan_by(of_role_seconds, nowhere);
+    return preferred ? preferred : plan_by(any_seconds, nowhere);
   }
   const Candidate* const sink = Min(candidates, [](const Candidate& c) {
-    return c.fits_decode && c.role != Role::kPrefill ? Ms(c.decode_ms) : std::nullopt;
+    return c.fits_decode && c.role != Role::kPrefill ? Seconds(c.decode_seconds) : std::nullopt;
   });
-  const auto source_ms = [&](const Candidate& c) {
+  const auto source_seconds = [&](const Candidate& c) {
     return sink != nullptr && c.fits_prefill && c.role == Role::kPrefill
-               ? Ms(c.prefill_ms + KvLateMs(c, sink->worker, shape))
+               ? Seconds(c.prefill_seconds + KvLateSeconds(c, sink->worker, shape))
                : std::nullopt;
   };
-  const Candidate* const source = Min(candidates, source_ms);
-  const auto local_ms = [](const Candidate& c) {
-    return c.fits_prefill && c.fits_decode ? Ms(c.prefill_ms + c.decode_ms) : std::nullopt;
+  const Candidate* const source = Min(candidates, source_seconds);
+  const auto local_seconds = [](const Candidate& c) {
+    return c.fits_prefill && c.fits_decode ? Seconds(c.prefill_seconds + c.decode_seconds)
+                                           : std::nullopt;
   };
-  const auto of_role_ms = [&](const Candidate& c) {
-    if (&c == source) return Ms(*source_ms(c) + sink->decode_ms);
-    return c.role == Role::kBoth ? local_ms(c) : std::nullopt;
+  const auto of_role_seconds = [&](const Candidate& c) {
+    if (&c == source) return Seconds(*source_seconds(c) + sink->decode_seconds);
+    return c.role == Role::kBoth ? local_seconds(c) : std::nullopt;
   };
   const auto decode_of = [&](const Candidate& c) { return &c == source ? sink->worker : c.worker; };
-  const std::optional<Plan> preferred = plan_by(of_role_ms, decode_of);
-  return preferred ? preferred : plan_by(local_ms, decode_of);
+  const std::optional<Plan> preferred = plan_by(of_role_seconds, decode_of);
+  return preferred ? preferred : plan_by(local_seconds, decode_of);
 }
 
 bool Plan::Computes(Incarnation worker) const {
@@ -267,15 +269,15 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
     if (decodes) mended.decode = worker;
     for (PlannedSlice& slice : mended.slices)
       if (slice.worker == lost) slice.worker = worker;
-    mended.first_token_ms = 0;  // unknown: how much of the KV is there is not reported
+    mended.first_token_seconds = 0;  // unknown: how much of the KV is there is not reported
     return mended;
   };
   const auto price = [&](const Candidate& c) {
     const Plan mended = with(c.worker);
     int at_once = 0;
     for (const Incarnation head : mended.HeadWorkers()) at_once += mended.TakesPagesAtOnce(head);
-    const double queue_ms = is_rank ? c.slice_ahead_ms : 0;
-    return std::pair(queue_ms + (decodes ? c.decode_ms : 0), at_once);
+    const double queue_seconds = is_rank ? c.slice_ahead_seconds : 0;
+    return std::pair(queue_seconds + (decodes ? c.decode_seconds : 0), at_once);
   };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates)
@@ -309,7 +311,7 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
                                  .must = static_cast<int>(must - may_prefill.data()),
                                  .waiting = waiting};
   const RelayPlan degree = PlanRelay(
-      must->cost, record, Offer(may_prefill, must->uncached_ms, plan.decode, shape), request);
+      must->cost, record, Offer(may_prefill, must->uncached_seconds, plan.decode, shape), request);
   if (degree.slices.size() < 2) return plan;
   Plan relay = plan;
   relay.slices.clear();
@@ -317,9 +319,9 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
     relay.slices.push_back({may_prefill[static_cast<size_t>(worker)].worker, end});
   // None sends to itself.
   if (plan.decode != 0 && !relay.Computes(plan.decode)) relay.push = degree.push;
-  relay.predicted_ms += (degree.seconds - degree.alone) * 1e3;
-  relay.first_token_ms = FirstTokenMs(candidates, plan.decode, degree.begin * 1e3,
-                                      (degree.seconds - degree.begin) * 1e3);
+  relay.predicted_seconds += degree.seconds - degree.alone;
+  relay.first_token_seconds =
+      FirstTokenSeconds(candidates, plan.decode, degree.begin, degree.seconds - degree.begin);
   return relay;
 }
 

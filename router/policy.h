@@ -1,13 +1,16 @@
-// Chooses the workers with the minimal predicted wait, in milliseconds. Pure functions of numbers;
+// Chooses the workers with the minimal predicted wait, in seconds. Pure functions of numbers;
 // the same inputs in any order give the same choice.
 //
-//   prefill_ms = queued work that runs before + own prompt, by the worker's fitted costs, + own
+//   prefill_seconds = queued work that runs before + own prompt, by the worker's fitted costs, +
+//   own
 //                prompt once for each longer prompt that it overtakes and so delays
-//   decode_ms  = wait for pages and a row + one step, dearer the fuller the batch is
-//   plan       = the smallest of prefill_ms + decode_ms + the time in which the link to the decode
+//   decode_seconds  = wait for pages and a row + one step, dearer the fuller the batch is
+//   plan       = the smallest of prefill_seconds + decode_seconds + the time in which the link to
+//   the decode
 //                worker carries the prompt's KV after it is computed; ties (2 %, 1 ms) go to the
 //                least recently chosen
-//   relay      = the longest queue of its ranks + the chain of their slices, instead of prefill_ms,
+//   relay      = the longest queue of its ranks + the chain of their slices, instead of
+//   prefill_seconds,
 //                and the delay of other prompts beyond that which one worker would cause
 #pragma once
 
@@ -59,32 +62,33 @@ struct DecodeReservation {
 struct DecodeRoom {
   int64_t pages_free = 0;
   int32_t rows = 0, max_batch = 0;
-  double step_ms = 0;
+  double step_seconds = 0;
 };
 
-// Milliseconds until `pages` and a row are free, if every reservation runs to its end. 0: there is
+// Seconds until `pages` and a row are free, if every reservation runs to its end. 0: there is
 // room now. If even the end of all reservations does not free enough: the wait for the last one.
-double CapacityWaitMs(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
-                      int32_t pages);
+double CapacityWaitSeconds(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
+                           int32_t pages);
 
-double DecodeMs(const DecodeRoom& room, double room_wait_ms);
+double DecodeSeconds(const DecodeRoom& room, double room_wait_seconds);
 
 // One worker as seen for one attempt.
 struct Candidate {
   Incarnation worker = 0;
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // the worker could ever hold the request
-  double prefill_ms = 0, decode_ms = 0;
-  double prompt_ms = 0;    // the prompt's own part of prefill_ms
-  double uncached_ms = 0;  // prompt_ms if nothing were cached, as for all ranks of a relay
+  double prefill_seconds = 0, decode_seconds = 0;
+  double prompt_seconds = 0;  // the prompt's own part of prefill_seconds
+  double uncached_seconds =
+      0;  // prompt_seconds if nothing were cached, as for all ranks of a relay
   // Queueing delay before this prompt (prompts no longer than it run first), and before a slice of
   // it (which also waits for other slices). Later arrivals are not predicted. A slice gains nothing
   // by overtaking prompts that its whole prompt would not: these are delayed instead.
-  double ahead_ms = 0, slice_ahead_ms = 0;
-  int passed = 0;           // longer prompts, delayed by this one
-  double room_wait_ms = 0;  // the part of decode_ms until the promise
-  PrefillCost cost{};       // the worker's
-  ChainLink link{};         // to every peer that is not in `links`
+  double ahead_seconds = 0, slice_ahead_seconds = 0;
+  int passed = 0;                // longer prompts, delayed by this one
+  double room_wait_seconds = 0;  // the part of decode_seconds until the promise
+  PrefillCost cost{};            // the worker's
+  ChainLink link{};              // to every peer that is not in `links`
   std::vector<LinkRate> links{};
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t cpu_group = 0;    // as announced (messages.h)
@@ -108,8 +112,8 @@ struct Plan {
   // the next one's, unless that is itself. The last slice's worker computes the first token.
   std::vector<PlannedSlice> slices{};
   Incarnation decode = 0;  // 0: prefill only; equal to prefill(): KV stays where it is
-  double predicted_ms = 0;
-  double first_token_ms = 0;          // predicted, from now on
+  double predicted_seconds = 0;
+  double first_token_seconds = 0;     // predicted, from now on
   RelayPush push = RelayPush::kNone;  // kNone without a relay
   bool operator==(const Plan&) const = default;
 
@@ -134,10 +138,10 @@ struct Plan {
   bool TakesPagesAtOnce(Incarnation worker) const;
 };
 
-// Predicted milliseconds to the first token. Compute starts with the decode worker's promise in
+// Predicted seconds to the first token. Compute starts with the decode worker's promise in
 // hand.
-double FirstTokenMs(std::span<const Candidate> candidates, Incarnation decode, double queue_ms,
-                    double compute_ms);
+double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation decode,
+                         double queue_seconds, double compute_seconds);
 
 // Returns `relay` with another of `candidates` in place of the rank or decode worker `lost`: the
 // candidate without a part in the relay that could begin soonest; among equals, one that keeps the

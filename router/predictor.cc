@@ -13,15 +13,15 @@ namespace {
 constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr PrefillFit kUnknownFit{.token = 1e-3, .n_seen = 1};
-constexpr double kUnknownStepMs = 20;
+constexpr double kUnknownStepSeconds = 0.02;
 // Measured, what a relay can be planned with: one prompt that is worth sharing.
 constexpr int32_t kKnownTokens = 256;
 
-// Milliseconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
+// Seconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
 // by the ledger, less what the worker reports as done, without trusting the report about parts it
 // may not have seen. A slice waits for the slices that are there, and so for what passes them.
-double AheadMs(const Membership::Member& worker, const Ledger::Account& account,
-               const PrefillCost& cost, int32_t tokens, bool is_slice) {
+double AheadSeconds(const Membership::Member& worker, const Ledger::Account& account,
+                    const PrefillCost& cost, int32_t tokens, bool is_slice) {
   int64_t longest = tokens;
   for (const auto& [request, part] : account.parts)
     if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
@@ -34,7 +34,8 @@ double AheadMs(const Membership::Member& worker, const Ledger::Account& account,
     if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
   }
   const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
-  return std::max(0.0, WorkMs(cost, ahead) - (WorkMs(cost, all) - WorkMs(cost, queued)));
+  return std::max(0.0,
+                  WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - WorkSeconds(cost, queued)));
 }
 
 }  // namespace
@@ -44,10 +45,10 @@ void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double r
 }
 
 absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) const {
-  if (plan.first_token_ms <= 0) return absl::InfiniteDuration();
+  if (plan.first_token_seconds <= 0) return absl::InfiniteDuration();
   const double margin =
       record_.margin(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()));
-  return margin * absl::Milliseconds(plan.first_token_ms);
+  return margin * absl::Seconds(plan.first_token_seconds);
 }
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
@@ -61,13 +62,13 @@ PrefillCost Predictor::CostAt(const Membership::Member& worker) const {
   return CostOf(worker.about, fit->n_seen > 0 ? *fit : kUnknownFit);
 }
 
-double Predictor::StepMsAt(const Membership::Member& worker) const {
-  if (worker.load.decode_step_ms > 0) return worker.load.decode_step_ms;
-  double best_ms = std::numeric_limits<double>::infinity();
+double Predictor::StepSecondsAt(const Membership::Member& worker) const {
+  if (worker.load.decode_step_ms > 0) return 1e-3 * worker.load.decode_step_ms;
+  double best_seconds = std::numeric_limits<double>::infinity();
   for (const auto& [id, other] : members_.all())
     if (other.load.decode_step_ms > 0)
-      best_ms = std::min<double>(best_ms, other.load.decode_step_ms);
-  return std::isfinite(best_ms) ? best_ms : kUnknownStepMs;
+      best_seconds = std::min(best_seconds, 1e-3 * other.load.decode_step_ms);
+  return std::isfinite(best_seconds) ? best_seconds : kUnknownStepSeconds;
 }
 
 Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpec& spec,
@@ -88,24 +89,25 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
                 .cpu_share = about.cpu_share,
                 .last_chosen = account.last_chosen};
   const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
-  out.prompt_ms = 1e3 * out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
-  out.uncached_ms = 1e3 * out.cost.Alone(spec.n_prompt, 0);
+  out.prompt_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
+  out.uncached_seconds = out.cost.Alone(spec.n_prompt, 0);
   for (const auto& [request, part] : account.parts) out.passed += part.prefill.tokens > own_tokens;
-  out.ahead_ms = AheadMs(worker, account, out.cost, own_tokens, false);
-  out.slice_ahead_ms = AheadMs(worker, account, out.cost, spec.n_prompt, true);
-  out.prefill_ms = out.ahead_ms + out.prompt_ms * (1 + out.passed);
+  out.ahead_seconds = AheadSeconds(worker, account, out.cost, own_tokens, false);
+  out.slice_ahead_seconds = AheadSeconds(worker, account, out.cost, spec.n_prompt, true);
+  out.prefill_seconds = out.ahead_seconds + out.prompt_seconds * (1 + out.passed);
   if (about.link_bytes_per_second > 0) out.link.bytes_per_second = about.link_bytes_per_second;
   if (about.max_slice_tokens > 0) out.max_slice_tokens = about.max_slice_tokens;
   const DecodeRoom room{.pages_free = about.pages_total - account.pages_held,
                         .rows = account.rows_held,
                         .max_batch = about.max_batch,
-                        .step_ms = StepMsAt(worker)};
+                        .step_seconds = StepSecondsAt(worker)};
   std::vector<DecodeReservation> held;
   for (const auto& [request, part] : account.parts)
     if (part.decodes) held.push_back(part.held);
-  out.room_wait_ms = std::max(CapacityWaitMs(room, held, spec.PromisePages(about.page_tokens)),
-                              absl::ToDoubleMilliseconds(worker.no_room_until - now));
-  out.decode_ms = DecodeMs(room, out.room_wait_ms);
+  out.room_wait_seconds =
+      std::max(CapacityWaitSeconds(room, held, spec.PromisePages(about.page_tokens)),
+               absl::ToDoubleSeconds(worker.no_room_until - now));
+  out.decode_seconds = DecodeSeconds(room, out.room_wait_seconds);
   return out;
 }
 
@@ -131,7 +133,8 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
   }
   if (!plan) return plan;
   const Candidate& first = *CandidateOf(candidates, plan->prefill());
-  plan->first_token_ms = FirstTokenMs(candidates, plan->decode, first.ahead_ms, first.prompt_ms);
+  plan->first_token_seconds =
+      FirstTokenSeconds(candidates, plan->decode, first.ahead_seconds, first.prompt_seconds);
   if (of_all || !WantsRelay(spec)) return plan;
   return ShareWithHeads(*plan, candidates, spec, members_.page_tokens(), WaitingPerWorker(),
                         relays_, record_);
@@ -162,12 +165,12 @@ double Predictor::WaitingPerWorker() const {
   return ledger_.waiting_prompts() / std::max(1, prefill_workers);
 }
 
-double Predictor::OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const {
-  double longest_ms = 0;
+double Predictor::OwnPrefillSeconds(const Plan& plan, const AttemptSpec& spec) const {
+  double longest_seconds = 0;
   for (const Incarnation worker : plan.PrefillWorkers())
-    longest_ms =
-        std::max(longest_ms, WorkMs(CostAt(members_.At(worker)), plan.PrefillWorkAt(worker, spec)));
-  return longest_ms;
+    longest_seconds = std::max(longest_seconds, WorkSeconds(CostAt(members_.At(worker)),
+                                                            plan.PrefillWorkAt(worker, spec)));
+  return longest_seconds;
 }
 
 }  // namespace baton

@@ -26,8 +26,8 @@ class Predictor {
   // Workers that take requests and are none of `avoid`.
   std::vector<Candidate> Candidates(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
                                     absl::Time now) const;
-  // Predicted milliseconds of the prompt alone, the workers of the plan idle. They have joined.
-  double OwnPrefillMs(const Plan& plan, const AttemptSpec& spec) const;
+  // Predicted seconds of the prompt alone, the workers of the plan idle. They have joined.
+  double OwnPrefillSeconds(const Plan& plan, const AttemptSpec& spec) const;
 
   // Time from now to the plan's first token, as such predictions turned out; infinite: unknown.
   absl::Duration Expected(const Plan& plan, const AttemptSpec& spec) const;
@@ -36,7 +36,7 @@ class Predictor {
 
  private:
   PrefillCost CostAt(const Membership::Member& worker) const;
-  double StepMsAt(const Membership::Member& worker) const;
+  double StepSecondsAt(const Membership::Member& worker) const;
   bool WantsRelay(const AttemptSpec& spec) const;
   double WaitingPerWorker() const;
   Candidate Consider(const Membership::Member& worker, const AttemptSpec& spec,

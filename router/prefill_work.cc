@@ -25,9 +25,8 @@ PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit) {
   return cost;
 }
 
-double WorkMs(const PrefillCost& cost, const PrefillWork& work) {
-  return 1e3 * cost.n_layers *
-         (cost.token * static_cast<double>(work.tokens) + cost.pair * work.pairs);
+double WorkSeconds(const PrefillCost& cost, const PrefillWork& work) {
+  return cost.n_layers * (cost.token * static_cast<double>(work.tokens) + cost.pair * work.pairs);
 }
 
 }  // namespace baton

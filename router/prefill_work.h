@@ -20,7 +20,7 @@ struct PrefillWork {
 
 // The cost per layer from the worker's fit, which has measured something: fit.n_seen > 0.
 PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
-// Milliseconds of the linear layers and the attention.
-double WorkMs(const PrefillCost& cost, const PrefillWork& work);
+// Seconds of the linear layers and the attention.
+double WorkSeconds(const PrefillCost& cost, const PrefillWork& work);
 
 }  // namespace baton

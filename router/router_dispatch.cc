@@ -292,9 +292,10 @@ bool RouterDispatch::Reassign(Request& request, absl::Duration expected_wait, ab
   cluster_.ledger.Release(request.id(), plan);
   const std::optional<Plan> other = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
   cluster_.ledger.Reserve(request.id(), plan, spec, cluster_.members.page_tokens(), now);
-  const double stay_ms =
-      absl::ToDoubleMilliseconds(expected_wait) + cluster_.predictor.OwnPrefillMs(plan, spec);
-  if (!other || other->decode == plan.decode || other->predicted_ms >= stay_ms) return false;
+  const double stay_seconds =
+      absl::ToDoubleSeconds(expected_wait) + cluster_.predictor.OwnPrefillSeconds(plan, spec);
+  if (!other || other->decode == plan.decode || other->predicted_seconds >= stay_seconds)
+    return false;
   ++request.moves;
   Redo(request, now);
   return true;

@@ -13,12 +13,15 @@ constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 
 Plan PairPlan() {
-  return {.slices = {{kTail, 20}}, .decode = kDecode, .predicted_ms = 50, .first_token_ms = 100};
+  return {.slices = {{kTail, 20}},
+          .decode = kDecode,
+          .predicted_seconds = 0.05,
+          .first_token_seconds = 0.1};
 }
 Plan RelayPlanOfTwo() {
   Plan plan = PairPlan();
   plan.slices = {{kHead, 16}, {kTail, 20}};
-  plan.first_token_ms = 60;
+  plan.first_token_seconds = 0.06;
   return plan;
 }
 
@@ -30,7 +33,7 @@ struct AttemptFixture {
                  .plan = plan,
                  .spec = {.n_prompt = 20, .max_tokens = 10},
                  .names = {{0, ""}, {kDecode, "d"}, {kTail, "t"}, {kHead, "h"}},
-                 .expected = absl::Milliseconds(plan.first_token_ms)},
+                 .expected = absl::Seconds(plan.first_token_seconds)},
                 wanted, options, &timeline, kNow) {}
 
   absl::Status Token(Incarnation from, int32_t position, int32_t next) {

@@ -18,8 +18,8 @@ Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
           .role = role,
           .fits_prefill = true,
           .fits_decode = true,
-          .prefill_ms = prefill_ms,
-          .decode_ms = decode_ms,
+          .prefill_seconds = prefill_ms / 1e3,
+          .decode_seconds = decode_ms / 1e3,
           .last_chosen = last_chosen};
 }
 
@@ -31,19 +31,21 @@ std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidate
 }
 
 Plan Alone(Incarnation prefill, Incarnation decode, double predicted_ms = 0) {
-  return {.slices = {{prefill, kShape.n_prompt}}, .decode = decode, .predicted_ms = predicted_ms};
+  return {.slices = {{prefill, kShape.n_prompt}},
+          .decode = decode,
+          .predicted_seconds = predicted_ms / 1e3};
 }
 
 using Ids = std::pair<Incarnation, Incarnation>;
 
 // Plans a relay with pages of 16 tokens; the request's 100 tokens take 90 ms of each worker's
-// prefill_ms.
+// prefill_seconds.
 Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpec& shape = kShape,
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
-    c.prompt_ms = c.uncached_ms = 0.9 * shape.n_prompt;
+    c.prompt_seconds = c.uncached_seconds = 0.9e-3 * shape.n_prompt;
     c.cost.token = 0.9e-3;
-    c.ahead_ms = c.slice_ahead_ms = c.prefill_ms - c.prompt_ms;
+    c.ahead_seconds = c.slice_ahead_seconds = c.prefill_seconds - c.prompt_seconds;
   }
   return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks},
                         PlanRecord());
@@ -69,7 +71,7 @@ TEST_CASE("the least predicted prefill wait and decode wait are chosen") {
 // 100 tokens in 2 layers, 1 kB each: 200 kB, sent during 100 ms of computation.
 TEST_CASE("a slow link to the decode worker counts as far as computing does not hide it") {
   const auto with_link = [](Candidate c, double bytes_per_second) {
-    c.prompt_ms = 100;
+    c.prompt_seconds = 0.1;
     c.cost.n_layers = 2;
     c.cost.kv_bytes = 1000;
     c.links = {{.peer = 3, .bytes_per_second = bytes_per_second}};
@@ -164,7 +166,7 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   CHECK(Ranks(relay) == Incarnations{1, 5, 6});
   CHECK(relay.slices == std::vector<PlannedSlice>{{6, 48}, {5, 100}});
   // Both can start after 40 ms of queue; the tail has 52 of the 100 tokens.
-  CHECK(relay.predicted_ms == Approx(30 + 40 + 0.52 * 90));
+  CHECK(1e3 * relay.predicted_seconds == Approx(30 + 40 + 0.52 * 90));
   CHECK(relay.PrefillWorkAt(6, kShape).tokens == 48);
   CHECK(relay.PrefillWorkAt(5, kShape).tokens == 52);
   CHECK(relay.PrefillWorkAt(5, kShape).pairs == 52 * 48 + 52 * 26);
@@ -183,7 +185,7 @@ TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are s
   const Plan five = Relay(plan, candidates, shape, 9);
   CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
   CHECK(five.slices == std::vector<PlannedSlice>{{9, 80}, {8, 160}, {7, 240}, {6, 320}, {5, 400}});
-  CHECK(five.predicted_ms == Approx(30 + 80 * 0.9));
+  CHECK(1e3 * five.predicted_seconds == Approx(30 + 80 * 0.9));
   CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
   // The plan does not wait for a busy worker.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
@@ -274,30 +276,32 @@ TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
 
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {
   const WorkerAnnounce about{.n_layers = 4, .kv_token_bytes = 100};
-  CHECK(WorkMs(CostOf(about, {.token = 1e-3, .n_seen = 1}), PrefillWork::Of(100, 0)) ==
-        Approx(100));
-  CHECK(WorkMs(CostOf(about, {.token = 5e-4, .n_seen = 1}), PrefillWork::Of(500, 9999)) ==
-        Approx(250));
+  CHECK(WorkSeconds(CostOf(about, {.token = 1e-3, .n_seen = 1}), PrefillWork::Of(100, 0)) ==
+        Approx(0.1));
+  CHECK(WorkSeconds(CostOf(about, {.token = 5e-4, .n_seen = 1}), PrefillWork::Of(500, 9999)) ==
+        Approx(0.25));
   const PrefillCost cost =
       CostOf(about, PrefillFit{.token = 1e-3, .pair = 1e-5, .floor = 7e-3, .n_seen = 1});
   CHECK(cost.kv_bytes == 100);
   // Tokens cost more in a long prompt and behind other tokens.
   PrefillWork work = PrefillWork::Of(100, 0);
-  CHECK(WorkMs(cost, work) == Approx(100 + 50));
-  CHECK(WorkMs(cost, PrefillWork::Of(200, 0)) == Approx(200 + 200));
-  CHECK(WorkMs(cost, PrefillWork::Of(100, 100)) == Approx(100 + 150));
+  CHECK(1e3 * WorkSeconds(cost, work) == Approx(100 + 50));
+  CHECK(1e3 * WorkSeconds(cost, PrefillWork::Of(200, 0)) == Approx(200 + 200));
+  CHECK(1e3 * WorkSeconds(cost, PrefillWork::Of(100, 100)) == Approx(100 + 150));
   CHECK(1e3 * cost.Alone(200, 0) == Approx(200 + 200 + 7));
   work += PrefillWork::Of(100, 100);
-  CHECK(WorkMs(cost, work) == Approx(WorkMs(cost, PrefillWork::Of(200, 0))));
+  CHECK(WorkSeconds(cost, work) == Approx(WorkSeconds(cost, PrefillWork::Of(200, 0))));
 }
 
 TEST_CASE("the wait for room follows the holdings that end first") {
   const std::vector<DecodeReservation> holdings = {{.pages = 4, .tokens_left = 50},
                                                    {.pages = 2, .tokens_left = 10}};
   const auto wait = [&](int64_t pages_free, int32_t rows, int32_t max_batch, int32_t pages) {
-    return CapacityWaitMs(
-        {.pages_free = pages_free, .rows = rows, .max_batch = max_batch, .step_ms = 3}, holdings,
-        pages);
+    return 1e3 * CapacityWaitSeconds({.pages_free = pages_free,
+                                      .rows = rows,
+                                      .max_batch = max_batch,
+                                      .step_seconds = 3e-3},
+                                     holdings, pages);
   };
   CHECK(wait(5, 2, 4, 5) == 0);
   CHECK(wait(3, 2, 4, 5) == Approx(30));   // two pages come after 10 tokens
@@ -307,8 +311,10 @@ TEST_CASE("the wait for room follows the holdings that end first") {
 }
 
 TEST_CASE("more rows, slower steps and longer waits are never cheaper") {
-  const auto cost = [](int32_t rows, double step_ms, double wait_ms) {
-    return DecodeMs({.pages_free = 1, .rows = rows, .max_batch = 8, .step_ms = step_ms}, wait_ms);
+  const auto cost = [](int32_t rows, double step_seconds, double wait_seconds) {
+    return DecodeSeconds(
+        {.pages_free = 1, .rows = rows, .max_batch = 8, .step_seconds = step_seconds},
+        wait_seconds);
   };
   CHECK(cost(1, 10, 0) < cost(2, 10, 0));
   CHECK(cost(2, 10, 0) < cost(2, 11, 0));

@@ -53,15 +53,15 @@ struct Measured : PredictorFixture {
 
 TEST_CASE("a worker that has measured nothing is taken to be like the fastest one") {
   PredictorFixture f;
-  CHECK(f.At(kP1).prompt_ms == Approx(100));  // nobody has: 1,000 tokens per second
+  CHECK(f.At(kP1).prompt_seconds == Approx(0.1));  // nobody has: 1,000 tokens per second
   f.Load(kP1, MeasuredLoad(2000));
-  CHECK(f.At(kP2).prompt_ms == Approx(50));
+  CHECK(f.At(kP2).prompt_seconds == Approx(0.05));
   f.Load(kDecode, MeasuredLoad(10'000));
-  CHECK(f.At(kP2).prompt_ms == Approx(10));
-  CHECK(f.At(kP1).prompt_ms == Approx(50));
-  CHECK(f.At(kDecode).decode_ms == Approx(20));
+  CHECK(f.At(kP2).prompt_seconds == Approx(0.01));
+  CHECK(f.At(kP1).prompt_seconds == Approx(0.05));
+  CHECK(f.At(kDecode).decode_seconds == Approx(0.02));
   f.Load(kP1, {.decode_step_ms = 5});
-  CHECK(f.At(kDecode).decode_ms == Approx(5));
+  CHECK(f.At(kDecode).decode_seconds == Approx(0.005));
 }
 
 TEST_CASE("before a prompt go those that are not longer; the longer ones are passed") {
@@ -69,10 +69,11 @@ TEST_CASE("before a prompt go those that are not longer; the longer ones are pas
   f.Reserve(1, kP1, {.n_prompt = 50, .max_tokens = 10});
   f.Reserve(2, kP1, {.n_prompt = 300, .max_tokens = 10});
   const Candidate worker = f.At(kP1);
-  CHECK(worker.ahead_ms == Approx(0).margin(1e-9));  // the report of a second later has none queued
+  CHECK(worker.ahead_seconds ==
+        Approx(0).margin(1e-9));  // the report of a second later has none queued
   CHECK(worker.passed == 1);
-  CHECK(worker.prefill_ms == Approx(200));
-  CHECK(f.At(kP2).prefill_ms == Approx(100));
+  CHECK(worker.prefill_seconds == Approx(0.2));
+  CHECK(f.At(kP2).prefill_seconds == Approx(0.1));
 }
 
 TEST_CASE("a report shortens the queue, but not by parts that it may not have seen") {
@@ -81,27 +82,27 @@ TEST_CASE("a report shortens the queue, but not by parts that it may not have se
   WorkerLoad load = MeasuredLoad(1000);
   load.prefill_queued_tokens = 30;
   f.Load(kP1, load, absl::Milliseconds(20));
-  CHECK(f.At(kP1).ahead_ms == Approx(100));
+  CHECK(f.At(kP1).ahead_seconds == Approx(0.1));
   f.Load(kP1, load, absl::Seconds(1));
-  CHECK(f.At(kP1).ahead_ms == Approx(30));
+  CHECK(f.At(kP1).ahead_seconds == Approx(0.03));
   load.prefill_queued_tokens = 5000;  // never more than the ledger
   f.Load(kP1, load, absl::Seconds(1));
-  CHECK(f.At(kP1).ahead_ms == Approx(100));
+  CHECK(f.At(kP1).ahead_seconds == Approx(0.1));
 }
 
 TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
   PredictorFixture f;
   f.Load(kDecode, {.decode_step_ms = 10});
-  CHECK(f.At(kDecode).room_wait_ms == 0);
+  CHECK(f.At(kDecode).room_wait_seconds == 0);
   f.members.OnNoRoom(kDecode, absl::Milliseconds(700), kNow);
-  CHECK(f.At(kDecode).room_wait_ms == Approx(700));
+  CHECK(f.At(kDecode).room_wait_seconds == Approx(0.7));
   f.members.OnNoRoom(kDecode, absl::ZeroDuration(), kNow);
   for (RequestId request = 1; request <= 8; ++request) f.Reserve(request, kP1);  // max_batch
-  CHECK(f.At(kDecode).room_wait_ms == Approx(100));  // ten tokens of the shortest
+  CHECK(f.At(kDecode).room_wait_seconds == Approx(0.1));  // ten tokens of the shortest
   f.ledger.OnTokensLeft(kDecode, 5, 2);
-  CHECK(f.At(kDecode).room_wait_ms == Approx(20));
+  CHECK(f.At(kDecode).room_wait_seconds == Approx(0.02));
   f.ledger.Release(3, {.slices = {{kP1, 100}}, .decode = kDecode});
-  CHECK(f.At(kDecode).room_wait_ms == 0);
+  CHECK(f.At(kDecode).room_wait_seconds == 0);
 }
 
 TEST_CASE("a worker to avoid is taken when no other can, one that drains never") {
@@ -128,9 +129,9 @@ TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier a
   f.Load(kP1, MeasuredLoad(1000));
   const Plan relay = f.Choose();
   CHECK(relay.is_relay());
-  CHECK(relay.first_token_ms < 100);
-  CHECK(f.predictor.OwnPrefillMs({.slices = {{kP1, 100}}}, kSpec) == Approx(100));
-  CHECK(f.predictor.OwnPrefillMs(relay, kSpec) < 60);  // the longest of two slices
+  CHECK(relay.first_token_seconds < 0.1);
+  CHECK(f.predictor.OwnPrefillSeconds({.slices = {{kP1, 100}}}, kSpec) == Approx(0.1));
+  CHECK(f.predictor.OwnPrefillSeconds(relay, kSpec) < 0.06);  // the longest of two slices
   AttemptSpec other = kSpec;
   other.may_relay = false;
   CHECK_FALSE(f.Choose(other).is_relay());
@@ -145,11 +146,11 @@ TEST_CASE("relays that took much longer than predicted are not chosen") {
   Measured f({.min_tokens = 40});
   const Plan relay = f.Choose();
   REQUIRE(relay.is_relay());
-  CHECK(f.predictor.Expected(relay, kSpec) == 1.1 * absl::Milliseconds(relay.first_token_ms));
+  CHECK(f.predictor.Expected(relay, kSpec) == 1.1 * absl::Seconds(relay.first_token_seconds));
   for (int i = 0; i < 4; ++i) f.predictor.OnFirstToken(relay, kSpec, 4);
-  CHECK(f.predictor.Expected(relay, kSpec) > 2 * absl::Milliseconds(relay.first_token_ms));
+  CHECK(f.predictor.Expected(relay, kSpec) > 2 * absl::Seconds(relay.first_token_seconds));
   const Plan alone = f.Choose();
-  CHECK(f.predictor.Expected(alone, kSpec) == absl::Milliseconds(alone.first_token_ms));
+  CHECK(f.predictor.Expected(alone, kSpec) == absl::Seconds(alone.first_token_seconds));
   CHECK(f.predictor.Expected({.slices = {{kP1, 100}}}, kSpec) == absl::InfiniteDuration());
   CHECK_FALSE(alone.is_relay());
   // Where prompts of one worker are as late, relays pay again.
