@@ -245,7 +245,8 @@ bool AdmittedPrompts::HoldPages(Prompt* prompt) {
 
 bool AdmittedPrompts::TakePages(Prompt* prompt, bool may_start, absl::Time now) {
   const int wanted = pages_.wanted();
-  if (may_start && HoldPages(prompt)) {
+  // Whoever has pages goes on: the prompt that waits for pages may wait for these.
+  if ((may_start || !prompt->pages.empty()) && HoldPages(prompt)) {
     if (std::exchange(prompt->awaits, true)) return true;
     sender_.Await(prompt);
     if (!prompt->slice().has_inflow()) return true;

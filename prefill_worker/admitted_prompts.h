@@ -52,8 +52,8 @@ class AdmittedPrompts {
 
   // --- for the scheduler
   void SendOpens(absl::Time now);
-  // Takes the pages of a prompt whose turn it is. may_start: nobody who is before it waits for
-  // pages. False: it waits, or has failed, because it may not wait.
+  // Takes the pages of a prompt whose turn it is, unless it has them. may_start: nobody who is
+  // before it waits for pages. False: it waits, or has failed, because it may not wait.
   bool TakePages(Prompt* prompt, bool may_start, absl::Time now);
   // The slice at hand, whose KV another rank or the next slice waits for, is computed.
   void SliceComputed(Prompt* prompt);

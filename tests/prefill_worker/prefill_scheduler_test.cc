@@ -214,6 +214,32 @@ TEST_CASE("a prompt without pages waits; smaller ones pass it, but not for ever"
   REQUIRE(b.pool->held() == 0);
 }
 
+TEST_CASE("a prompt that has its pages goes on while the first one waits for pages") {
+  SchedulerFixture b(40);
+  b.Admit(SchedulerFixture::Request(4, 60, kHighPeer));  // 15 pages, and the promise never comes
+  b.Step(1);
+  const auto pass = [&b](RequestId id) {
+    b.Admit(SchedulerFixture::Request(id, 20));
+    return b.ChunkStep(20);
+  };
+  b.Admit(SchedulerFixture::Request(1, 124));  // 31 pages; aged when passed by 1,140 tokens
+  for (RequestId id = 10; id < 67; ++id) REQUIRE(pass(id) == 20);
+  for (const RequestId id : {2, 3}) {  // 10 pages each; one at a time on the engine
+    PrefillRequest request = SchedulerFixture::Request(id, 40);
+    request.slices = {{.begin = 0, .end = 20}, {.begin = 20, .end = 40}};
+    b.Admit(std::move(request));
+  }
+  REQUIRE(b.ChunkStep(1) == 0);
+  REQUIRE(b.pool->held() == 35);
+  REQUIRE(pass(67) == 20);
+  REQUIRE(pass(68) == 0);  // nobody starts before request 1 any more
+  b.scheduler->prompts().Cancel(4, 1);
+  b.EndHandoff(4, absl::CancelledError("cancelled"));  // 30 pages are not request 3's
+  while (b.Step(1000) > 0) {
+  }
+  for (const RequestId id : {1, 2, 3, 68}) CHECK(b.ends[id].reason == EndReason::kLength);
+}
+
 TEST_CASE("the pages a prompt waits for are named, for the lender to reclaim") {
   SchedulerFixture b(10);
   std::vector<int32_t> lent;
