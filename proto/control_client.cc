@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -52,7 +51,7 @@ class ControlClient::Core {
       : options_(std::move(options)), dialler_([this] { Dial(); }) {}
   ~Core();
 
-  bool Send(WorkerReport report);
+  bool Send(const WorkerReport& report);
 
  private:
   class Stream;
@@ -87,7 +86,7 @@ class ControlClient::Core::Stream
 
   void Start() {
     stub_->async()->Attach(&context_, this);
-    EncodeReport({.events = {options_.announce}}, &write_);
+    AppendReport({.events = {options_.announce}}, &write_);
     writing_ = true;
     StartWrite(&write_);
     StartCall();
@@ -138,24 +137,17 @@ class ControlClient::Core::Stream
                                    // afterwards
   }
 
-  bool SendLocked(WorkerReport report) {
+  bool SendLocked(const WorkerReport& report) {
     if (!open_) return false;
     // All that waits travels as one message.
-    size_t bytes = unsent_bytes_;
-    for (const WorkerEvent& event : report.events) bytes += MaxEventBytes(event);
-    if (unsent_.events.size() + report.events.size() >
-            std::min(options_.max_unsent_events, ControlLimits::kEventsPerReport) ||
-        bytes > ControlLimits::kMessageBytes) {
+    const size_t events = static_cast<size_t>(unsent_.events_size()) + report.events.size();
+    unsent_bytes_ += AppendReport(report, &unsent_);
+    if (events > std::min(options_.max_unsent_events, ControlLimits::kEventsPerReport) ||
+        unsent_bytes_ > ControlLimits::kMessageBytes) {
       GiveUpLocked(absl::ResourceExhaustedError(
           absl::StrFormat("the router does not read: %d events of up to %d bytes wait for it",
-                          unsent_.events.size(), unsent_bytes_)));
+                          events, unsent_bytes_)));
       return false;
-    }
-    unsent_bytes_ = bytes;
-    if (unsent_.events.empty()) {
-      unsent_ = std::move(report);
-    } else {
-      std::move(report.events.begin(), report.events.end(), std::back_inserter(unsent_.events));
     }
     WriteMoreLocked();
     return true;
@@ -200,9 +192,9 @@ class ControlClient::Core::Stream
     CancelLocked();
   }
   void WriteMoreLocked() {
-    if (!open_ || writing_ || unsent_.events.empty()) return;
-    EncodeReport(unsent_, &write_);
-    unsent_.events.clear();
+    if (!open_ || writing_ || unsent_.events().empty()) return;
+    write_.Swap(&unsent_);
+    unsent_.Clear();
     unsent_bytes_ = 0;
     writing_ = true;
     StartWrite(&write_);
@@ -218,9 +210,8 @@ class ControlClient::Core::Stream
   // Guarded by core_->mutex_.
   bool open_ = false;  // accepted, not ending: StartWrite is allowed (a read is outstanding)
   bool writing_ = false;
-  WorkerReport unsent_;
+  wire::WorkerReport unsent_, write_;
   size_t unsent_bytes_ = 0;  // bound of its encoded size
-  wire::WorkerReport write_;
 };
 
 ControlClient::Core::~Core() {
@@ -233,10 +224,10 @@ ControlClient::Core::~Core() {
   dialler_.join();
 }
 
-bool ControlClient::Core::Send(WorkerReport report) {
+bool ControlClient::Core::Send(const WorkerReport& report) {
   if (report.events.empty()) return true;
   std::lock_guard lock(mutex_);
-  return stream_ != nullptr && stream_->SendLocked(std::move(report));
+  return stream_ != nullptr && stream_->SendLocked(report);
 }
 
 bool ControlClient::Core::Pause(absl::Duration pause) {
@@ -292,6 +283,6 @@ bool ControlClient::Core::RunStream() {
 ControlClient::ControlClient(ControlClientOptions options)
     : core_(std::make_unique<Core>(std::move(options))) {}
 ControlClient::~ControlClient() = default;
-bool ControlClient::Send(WorkerReport report) { return core_->Send(std::move(report)); }
+bool ControlClient::Send(const WorkerReport& report) { return core_->Send(report); }
 
 }  // namespace baton

@@ -63,7 +63,7 @@ class ControlClient {
   // Any thread; never blocks. Events of reports given while a write is in flight travel together,
   // in order. False: not connected, or the stream was given up just now (RouterDisconnected reports
   // it); the report is dropped.
-  bool Send(WorkerReport report);
+  bool Send(const WorkerReport& report);
 
  private:
   class Core;

@@ -1,39 +1,268 @@
-// Shared code of the codecs of both directions: checks of fields, whose errors are InvalidArgument
-// and name field and value, and messages that travel both ways. Pure functions, any thread.
+// The fields of every message of the control wire, listed once for FieldWriter and FieldReader
+// (`io`): number in control.proto, member of the struct, allowed values. A bound may depend on a
+// field that is listed before. Checks of several fields follow the fields.
 #pragma once
 
-#include <cstddef>
+#include <concepts>
 #include <cstdint>
 #include <limits>
-#include <span>
-#include <string>
+#include <type_traits>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/request_limits.h"
-#include "common/status.h"
+#include "proto/control_codec.h"
+#include "proto/field_visitors.h"
 #include "proto/messages.h"
 
 namespace baton {
 
-namespace wire {
-class TransferPeer;
-}  // namespace wire
+// M is the message T: const for the writer.
+template <typename M, typename T>
+concept Of = std::same_as<std::remove_const_t<M>, T>;
 
-inline constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
+inline constexpr double kMaxCount = std::numeric_limits<int32_t>::max();
+inline constexpr Bounds kAnyCount(0, kMaxCount), kAnyTokens(0, RequestLimits::kContextTokens);
+inline constexpr Bounds kAnyPosition(1, RequestLimits::kContextTokens);
+inline constexpr Bounds kMicroseconds(0, int64_t{1} << 50);  // 35 years
+inline constexpr double kMaxRate = 1e15;                     // bytes per second
+// Bounds that keep predictions from a fit finite and positive.
+inline constexpr double kMinTokenSeconds = 1e-15;
+inline constexpr Bounds kSeconds(0, 1e6);
 
-absl::Status CheckRange(const char* field, int64_t value, int64_t min, int64_t max);
-absl::Status CheckFloat(const char* field, double value, double min, double max);
-// Checks a field against its row of the table of request limits, under the field's name on the
-// wire.
-absl::Status CheckField(const char* field, double value, const FieldLimit& limit);
-absl::Status CheckLength(const char* field, size_t length, size_t max);
-// Names travel into logs and metrics, so they must be printable ASCII of at most
-// ControlLimits::kNameBytes.
-absl::Status CheckName(const char* field, const std::string& name);
-absl::Status CheckPresent(const char* field, bool present);
-// Token ids must not be negative; the worker checks them against its vocabulary.
-absl::Status CheckTokens(const char* field, std::span<const int32_t> tokens);
+// --- both ways
 
-void EncodePeer(const TransferPeer& in, wire::TransferPeer* out);
-absl::StatusOr<TransferPeer> DecodePeer(const wire::TransferPeer& in);
+// A list in a list: the tokens of a bad word.
+void Fields(auto& io, Of<std::vector<int32_t>> auto& tokens) {
+  io.Tokens(1, tokens, RequestLimits::kBadWordTokens);
+}
+
+void Fields(auto& io, Of<TransferPeer> auto& m) {
+  io.Field(1, m.incarnation);
+  io.Name(2, m.address);
+}
+
+void Fields(auto& io, Of<TokenLogprob> auto& m) {
+  io.Field(1, m.token, RequestLimits::kTokenId);
+  io.Field(2, m.logprob);
+}
+
+// --- router to worker
+
+void Fields(auto& io, Of<LogitBias> auto& m) {
+  io.Field(1, m.token, RequestLimits::kTokenId);
+  io.Field(2, m.bias);
+}
+
+void Fields(auto& io, Of<SamplingParams> auto& m) {
+  io.Field(1, m.temperature);
+  io.Field(2, m.top_k);
+  io.Field(3, m.top_p);
+  io.Field(4, m.seed);
+  io.Field(5, m.min_p);
+  io.Field(6, m.presence_penalty);
+  io.Field(7, m.frequency_penalty);
+  io.Field(8, m.repetition_penalty);
+  io.Field(9, m.min_tokens);
+  io.List(10, m.logit_bias, RequestLimits::kLogitBiases);
+  io.Tokens(11, m.allowed_tokens, RequestLimits::kAllowedTokens);
+  io.List(12, m.bad_words, RequestLimits::kBadWords);
+  io.Field(13, m.vocab_end);
+  io.Field(14, m.top_logprobs);
+  io.Tokens(15, m.logprob_tokens, RequestLimits::kLogprobTokens);
+  io.Field(16, m.grammar.kind);
+  io.Field(17, m.grammar.text);
+  io.Field(18, m.reasoning.max_tokens);
+  io.Field(19, m.reasoning.begin);
+  io.Field(20, m.reasoning.end);
+  io.Check([&m] { return CheckSampling(m); });
+}
+
+void Fields(auto& io, Of<Ticket> auto& m) {
+  io.Field(1, m.id.high);
+  io.Field(2, m.id.low);
+  io.Field(3, m.epoch);
+  io.Field(4, m.request_id);
+  io.Field(5, m.sink);
+  io.Field(6, m.kv_pages, kAnyCount);
+  io.Field(7, m.promise_pages, kAnyCount);
+  io.Bytes(8, m.mac);
+  io.Field(9, m.promise.high);
+  io.Field(10, m.promise.low);
+  io.Field(11, m.first_page, Bounds(0, m.kv_pages));
+  io.Field(12, m.n_pages, Bounds(1, m.kv_pages - m.first_page));
+  // Promised are pages for all KV; or none, where the receiver names pages of its own.
+  io.Require(7, m.promise_pages == 0 || m.promise_pages >= m.kv_pages,
+             "is neither 0 nor at least kv_pages");
+}
+
+void Fields(auto& io, Of<KvOutput> auto& m, int32_t slice_end) {
+  io.Message(1, m.ticket);
+  io.Message(2, m.peer);
+  io.Field(3, m.first_page, Bounds(0, slice_end));
+}
+
+void Fields(auto& io, Of<SliceSpec> auto& m, size_t n_tokens) {
+  io.Field(2, m.end, Bounds(1, static_cast<double>(n_tokens)));
+  io.Field(1, m.begin, Bounds(0, m.end - 1));
+  io.Field(3, m.inflow.high);
+  io.Field(4, m.inflow.low);
+  io.List(5, m.outputs, Bounds(0, ControlLimits::kSliceOutputs), m.end);
+}
+
+void Fields(auto& io, Of<PrefillRequest> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Tokens(3, m.tokens, RequestLimits::kPromptTokens);
+  io.Field(4, m.n_generated, Bounds(0, static_cast<double>(m.tokens.size()) - 1));
+  io.Message(5, m.sampling);
+  io.Tokens(6, m.stop_tokens, RequestLimits::kStopTokens);
+  io.Field(7, m.want_digests);
+  io.Field(8, m.prompt_logprobs, RequestLimits::kPromptLogprobs);
+  io.Field(9, m.cache_salt);
+  io.Field(10, m.max_total_tokens, kAnyTokens);
+  io.List(11, m.slices, Bounds(0, ControlLimits::kSlices), m.tokens.size());
+  io.Field(12, m.wants_first_token);
+  io.Field(13, m.pages_at_once);
+}
+
+void Fields(auto& io, Of<DecodeRequest> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.ticket_id.high);
+  io.Field(4, m.ticket_id.low);
+  io.Field(5, m.n_prompt, RequestLimits::kPromptTokens);
+  io.Field(6, m.max_tokens, RequestLimits::kMaxTokens);
+  io.Message(7, m.sampling);
+  io.Tokens(8, m.stop_tokens, RequestLimits::kStopTokens);
+  io.Field(9, m.want_digests);
+  io.Field(10, m.n_generated, Bounds(0, m.n_prompt - 1));
+  io.Tokens(11, m.history, Bounds(0, m.n_prompt));
+  const bool may_lack_history = m.history.empty() && !NeedsHistory(m.sampling, m.n_generated);
+  io.Require(11, may_lack_history || m.history.size() == static_cast<size_t>(m.n_prompt),
+             "has not all n_prompt tokens, which the parameters need");
+}
+
+void Fields(auto& io, Of<CancelRequest> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+}
+
+void Fields(auto&, Of<DrainWorker> auto&) {}
+
+// --- worker to router
+
+void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
+  // First: another version's fields may mean anything.
+  uint32_t version = kControlVersion;
+  io.Field(19, version);
+  io.Require(19, version == kControlVersion,
+             absl::StrCat("is ", version, ", this router speaks ", kControlVersion,
+                          ": run the same version of baton everywhere"));
+  io.Field(1, m.incarnation);
+  io.Require(1, m.incarnation != 0, "is missing");
+  io.Name(2, m.name);
+  io.Field(3, m.role);
+  io.Require(3, m.role != Role{}, "is missing");
+  io.Message(4, m.transfer);
+  io.Field(5, m.model_fingerprint);
+  io.Name(6, m.numerics_id);
+  io.Name(7, m.layout_id);
+  io.Field(8, m.page_tokens, Bounds(1, ControlLimits::kPageTokens));
+  io.Field(9, m.pages_total, kAnyCount);
+  io.Field(10, m.max_context, kAnyPosition);
+  io.Field(11, m.max_batch, kAnyCount);
+  io.Field(12, m.n_layers, Bounds(1, 1 << 16));
+  io.Field(13, m.kv_token_bytes, Bounds(1, kMaxCount));
+  io.Field(14, m.max_slice_tokens, kAnyCount);
+  io.Field(15, m.link_bytes_per_second, Bounds(0, kMaxRate));
+  io.Field(16, m.reuses_kv);
+  io.Field(17, m.cpu_group);
+  io.Field(18, m.cpu_share, Bounds(0, 1e6));
+}
+
+void Fields(auto& io, Of<PrefillFit> auto& m) {
+  io.Field(5, m.n_seen, kAnyCount);
+  io.Field(6, m.n_tokens, kAnyCount);
+  io.Field(1, m.token, Bounds(m.n_seen > 0 ? kMinTokenSeconds : 0, kSeconds.max));
+  io.Field(2, m.pair, kSeconds);
+  io.Field(3, m.floor, kSeconds);
+  io.Field(4, m.error, kSeconds);
+}
+
+void Fields(auto& io, Of<LinkRate> auto& m) {
+  io.Field(1, m.peer);
+  io.Field(2, m.bytes_per_second, Bounds(1, kMaxRate));
+  io.Field(3, m.round_trip_us, kMicroseconds);
+}
+
+void Fields(auto& io, Of<WorkerLoad> auto& m) {
+  io.Field(1, m.prefill_queued_tokens, kAnyCount);
+  io.Field(2, m.decode_rows, kAnyCount);
+  io.Field(3, m.decode_waiting, kAnyCount);
+  io.Field(4, m.pages_free, kAnyCount);
+  io.Message(5, m.prefill_fit);
+  io.Field(6, m.decode_step_ms, Bounds(0, 1e9));
+  io.Field(7, m.draining);
+  io.Field(8, m.prefill_queued_pairs, Bounds(0, 1e18));
+  io.List(9, m.links, Bounds(0, ControlLimits::kLinks));
+}
+
+void Fields(auto& io, Of<TokenOut> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.position, kAnyPosition);
+  io.Field(4, m.token, RequestLimits::kTokenId);
+  io.Field(5, m.logprob);
+  io.Field(6, m.digest);
+  io.List(7, m.logprobs, RequestLimits::kTokenLogprobs);
+}
+
+void Fields(auto& io, Of<PromptLogprob> auto& m) {
+  io.Field(1, m.logprob);
+  io.Field(2, m.rank, Bounds(1, kMaxCount));
+  io.List(3, m.top, Bounds(0, RequestLimits::kTopLogprobs.max));
+}
+
+void Fields(auto& io, Of<PromptLogprobs> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.position, kAnyPosition);
+  io.List(4, m.tokens, Bounds(1, PromptLogprobs::kMaxTokens));
+  for (const PromptLogprob& token : m.tokens)
+    io.Require(4, token.top.size() == m.tokens[0].top.size(), "have not all as many top entries");
+}
+
+void Fields(auto& io, Of<PromptComputed> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.queue_us, kMicroseconds);
+  io.Field(4, m.compute_us, kMicroseconds);
+  io.Field(5, m.reused_tokens, kAnyCount);
+}
+
+void Fields(auto& io, Of<PartEnded> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.was_prefill);
+  io.Field(4, m.reason);
+  io.Require(4, m.reason != EndReason{}, "is missing");
+  io.Text(5, m.message, ControlLimits::kReasonBytes);
+  io.Field(6, m.queue_us, kMicroseconds);
+  io.Field(7, m.compute_us, kMicroseconds);
+  io.Field(8, m.transfer_us, kMicroseconds);
+  io.Field(9, m.fault);
+  io.Require(9, m.fault != PartFault{}, "is missing");
+  io.Field(10, m.recomputed_tokens, kAnyTokens);
+  io.Field(11, m.reused_tokens, kAnyTokens);
+  io.Field(12, m.ticket_id.high);
+  io.Field(13, m.ticket_id.low);
+}
+
+void Fields(auto& io, Of<NoRoomNotice> auto& m) {
+  io.Field(1, m.request_id);
+  io.Field(2, m.epoch);
+  io.Field(3, m.expected_wait_us, kMicroseconds);
+}
 
 }  // namespace baton

@@ -136,8 +136,7 @@ class ControlServer::Core::Stream
   }
   void WriteMoreLocked() {
     if (retired_ || writing_ || unsent_.empty()) return;
-    const size_t n = BatchLength(unsent_);
-    EncodeMessages(std::span(unsent_).first(n), &write_);
+    const size_t n = EncodeMessages(unsent_, &write_);
     unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(n));
     writing_ = true;
     StartWrite(&write_);

@@ -1,6 +1,7 @@
 // Messages between router and workers, as plain values. control.proto is their form on the wire;
-// control_codec and the codecs below it convert. Cores and simulation use these structs and never
-// see protobuf.
+// control_fields.h says how each field travels, and what is allowed in it. Cores and simulation use
+// these structs and never see protobuf. The numbers of enums and the order of the alternatives of
+// RouterMessage and WorkerEvent are those of control.proto.
 //
 // A worker dials its router and announces itself; then both sides talk over one bidirectional
 // stream: RouterMessage down, WorkerReport up. A step's tokens of all requests travel in one
@@ -18,7 +19,7 @@
 
 namespace baton {
 
-enum class Role { kPrefill, kDecode, kBoth };  // a preference: every worker can do both
+enum class Role { kPrefill = 1, kDecode, kBoth };  // a preference: every worker can do both
 
 // Address of the worker that receives KV.
 struct TransferPeer {
@@ -184,7 +185,7 @@ struct PromptLogprobs {
 };
 
 // kPreempted (decode parts): the pages went to older requests; not a failure, dispatch it anew.
-enum class EndReason { kStopToken, kLength, kCancelled, kFailed, kPreempted };
+enum class EndReason { kStopToken = 1, kLength, kCancelled, kFailed, kPreempted };
 
 // The prompt is computed; its first token follows in the same report. Separate from PartEnded,
 // which waits for the handoff and may come after the request's end. Microseconds of the worker's
@@ -199,7 +200,7 @@ struct PromptComputed {
 
 // Place of the fault of a failed part, for the choice of workers for the next attempt.
 enum class PartFault {
-  kOwn,       // this worker or this request
+  kOwn = 1,   // this worker or this request
   kHandoff,   // the other end, or the link, of the handoff that PartEnded::ticket_id names
   kPeer,      // unknown: the other end gave up a handoff
   kPages,     // no fault: pages_at_once was set, and too few pages are free

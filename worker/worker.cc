@@ -82,7 +82,7 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
   announce_.link_bytes_per_second = start.link_bytes_per_second;
   engine_ = std::make_unique<EngineThread>(
       options.core, facts, backend_.get(), pool_.get(), CommandsTo(start.filter),
-      [this](WorkerReport report) { client_->Send(std::move(report)); }, start.compile_grammar);
+      [this](const WorkerReport& report) { client_->Send(report); }, start.compile_grammar);
 }
 
 std::function<void(TransferCommand)> Worker::CommandsTo(std::shared_ptr<TransferFilter> filter) {

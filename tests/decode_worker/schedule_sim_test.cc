@@ -106,7 +106,7 @@ TEST_CASE("workers that hand over to each other never wait for each other in a c
     std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
     for (SimWorkerOptions& w : workers) {
       w.pages = 21 + static_cast<int>(random() % 8);
-      w.role = static_cast<Role>(random() % 3);
+      w.role = static_cast<Role>(1 + random() % 3);
     }
     SimCluster cluster(seed, 4, workers);
     for (int i = 0; i < 24; ++i)
@@ -221,7 +221,7 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
       w.pages = 20 + static_cast<int>(random() % 4);
       w.max_batch = 8;
       w.max_step_tokens = 9 + static_cast<int>(random() % 40);
-      if (seed % 2 == 0) w.role = static_cast<Role>(random() % 3);
+      if (seed % 2 == 0) w.role = static_cast<Role>(1 + random() % 3);
     }
     SimCluster cluster(seed, 4, workers);
     for (int i = 0; i < 40; ++i) {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "control.pb.h"
+#include "tests/support/control_bytes.h"
 
 namespace baton {
 namespace {
@@ -132,8 +132,7 @@ void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
 // Changes the wire form of a valid message and returns the codec's refusal: of the request (the
 // other messages are still read), or of all.
 std::string Refusal(void (*change)(wire::RouterMessages*)) {
-  wire::RouterMessages messages;
-  EncodeMessages(EveryMessage(), &messages);
+  wire::RouterMessages messages = Encoded(EveryMessage());
   change(&messages);
   const auto decoded = DecodeMessages(messages);
   if (!decoded.ok()) {
@@ -154,8 +153,7 @@ std::string Refusal(void (*change)(wire::RouterMessages*)) {
   return part.message;
 }
 std::string Refusal(void (*change)(wire::WorkerReport*)) {
-  wire::WorkerReport report;
-  EncodeReport(EveryEvent(), &report);
+  wire::WorkerReport report = Encoded(EveryEvent());
   change(&report);
   const auto decoded = DecodeReport(report);
   CHECK(decoded.status().code() == absl::StatusCode::kInvalidArgument);
@@ -444,16 +442,52 @@ TEST_CASE("changed and cut bytes are decoded or refused, never worse") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("batches are cut by messages and by tokens") {
-  CHECK(BatchLength({}) == 0);
+TEST_CASE("batches are cut by messages and by bytes, and one message always fits") {
+  wire::RouterMessages batch;
+  CHECK(EncodeMessages({}, &batch) == 0);
   const std::vector<RouterMessage> many(5000, CancelRequest{});
-  CHECK(BatchLength(many) == ControlLimits::kMessagesPerBatch);
-  const std::vector<RouterMessage> long_prompts(
-      3, PrefillRequest{.tokens = std::vector<int32_t>(ControlLimits::kTokensPerBatch / 2 + 1)});
-  CHECK(BatchLength(long_prompts) == 1);
-  const std::vector<RouterMessage> one(
-      1, PrefillRequest{.tokens = std::vector<int32_t>(ControlLimits::kTokensPerBatch + 1)});
-  CHECK(BatchLength(one) == 1);
+  CHECK(EncodeMessages(many, &batch) == ControlLimits::kMessagesPerBatch);
+  CHECK(batch.messages_size() == static_cast<int>(ControlLimits::kMessagesPerBatch));
+
+  const auto list = [](const FieldLimit& limit) {
+    return std::vector<int32_t>(static_cast<size_t>(limit.max),
+                                std::numeric_limits<int32_t>::max());
+  };
+  PrefillRequest largest = std::get<PrefillRequest>(EveryMessage()[4]);
+  largest.tokens = list(RequestLimits::kPromptTokens);
+  largest.stop_tokens = list(RequestLimits::kStopTokens);
+  SliceSpec slice = largest.slices[2];
+  for (KvOutput& output : slice.outputs)
+    output.peer.address = std::string(ControlLimits::kNameBytes, 'x');
+  largest.slices.assign(ControlLimits::kSlices, slice);
+  SamplingParams& sampling = largest.sampling;
+  for (int32_t i = 0; i < static_cast<int32_t>(RequestLimits::kLogitBiases.max); ++i)
+    sampling.logit_bias.push_back({(1 << 30) + i, 1});
+  for (int32_t i = 0; i < static_cast<int32_t>(RequestLimits::kAllowedTokens.max); ++i)
+    sampling.allowed_tokens.push_back((1 << 30) + i);
+  sampling.bad_words.assign(static_cast<size_t>(RequestLimits::kBadWords.max),
+                            list(RequestLimits::kBadWordTokens));
+  sampling.logprob_tokens = list(RequestLimits::kLogprobTokens);
+  sampling.grammar = {GrammarKind::kRegex, std::string(kMaxGrammarBytes, 'a')};
+  const std::vector<RouterMessage> long_prompts(2, largest);
+  CHECK(EncodeMessages(long_prompts, &batch) == 1);
+  CHECK(batch.ByteSizeLong() <= ControlLimits::kMessageBytes);
+  const auto decoded = DecodeMessages(batch);
+  REQUIRE(decoded.ok());
+  CHECK(decoded->messages.size() == 1);
+  // A request beyond its limits fits no batch, and goes alone.
+  const std::vector<RouterMessage> beyond(
+      2, PrefillRequest{.tokens = std::vector<int32_t>(ControlLimits::kMessageBytes)});
+  CHECK(EncodeMessages(beyond, &batch) == 1);
+}
+
+TEST_CASE("the bytes of a report are those it adds to a message, or a few more") {
+  wire::WorkerReport out;
+  size_t bytes = 0;
+  for (int i = 0; i < 3; ++i) bytes += AppendReport(EveryEvent(), &out);
+  CHECK(static_cast<size_t>(out.events_size()) == 3 * EveryEvent().events.size());
+  CHECK(out.ByteSizeLong() <= bytes);
+  CHECK(out.ByteSizeLong() + 8 * static_cast<size_t>(out.events_size()) >= bytes);
 }
 
 }  // namespace baton

@@ -138,7 +138,7 @@ class FakeCluster {
       router.Lose(id);
       PostSent();
     }
-    if (Chance(faults_.join_worker)) Join(static_cast<Role>(Pick(3)));
+    if (Chance(faults_.join_worker)) Join(static_cast<Role>(1 + Pick(3)));
     if (Chance(faults_.cancel)) {
       router.Cancel(
           std::next(requests_.begin(), static_cast<std::ptrdiff_t>(Pick(requests_.size())))->first);
@@ -238,7 +238,7 @@ class FakeCluster {
     PartEnded ended{.request_id = request.request_id, .epoch = request.epoch, .was_prefill = true};
     if (Chance(faults_.fail_part)) {
       ended.reason = EndReason::kFailed;
-      ended.fault = static_cast<PartFault>(Pick(2));
+      ended.fault = static_cast<PartFault>(1 + Pick(2));
       ended.message = "prefill failed";
       worker.cancelled[request.request_id] = request.epoch;  // the worker takes no inflow for it
     } else if (!prefill.computed && !prefill.reported_no_room && Chance(faults_.no_room)) {

@@ -141,7 +141,7 @@ TEST_CASE("a worker that can never hold the request is not chosen") {
 std::vector<Candidate> RandomCandidates(std::mt19937_64& random) {
   std::vector<Candidate> candidates;
   for (Incarnation id = 1; id <= 6; ++id)
-    candidates.push_back(Worker(id, static_cast<Role>(random() % 3),
+    candidates.push_back(Worker(id, static_cast<Role>(1 + random() % 3),
                                 static_cast<double>(random() % 4) * 50,
                                 static_cast<double>(random() % 4) * 50, random() % 3));
   return candidates;

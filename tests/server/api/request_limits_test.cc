@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/control_codec.h"
 #include "server/api/api_request.h"
 #include "server/api/prepared_prompt.h"
 #include "server/api/served_model.h"
+#include "tests/support/control_bytes.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -245,11 +245,11 @@ TEST_CASE("the largest of all rows pass together, and as many as travel in a bat
     messages.insert(messages.end(), n, message);
   }
   for (std::span<const RouterMessage> left(messages); !left.empty();) {
-    const size_t n = BatchLength(left);
+    wire::RouterMessages batch;
+    const size_t n = EncodeMessages(left, &batch);
     REQUIRE(n > 0);
-    const std::string bytes = SerializeMessages(left.first(n));
-    CHECK(bytes.size() <= ControlLimits::kMessageBytes);
-    CHECK(ParseMessages(bytes).ok());
+    CHECK(batch.ByteSizeLong() <= ControlLimits::kMessageBytes);
+    CHECK(DecodeMessages(batch).ok());
     left = left.subspan(n);
   }
 }
