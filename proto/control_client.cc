@@ -45,39 +45,14 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
 
 }  // namespace
 
-class ControlClient::Core {
- public:
-  explicit Core(ControlClientOptions options)
-      : options_(std::move(options)), dialler_([this] { Dial(); }) {}
-  ~Core();
-
-  bool Send(const WorkerReport& report);
-
- private:
-  class Stream;
-
-  void Dial();
-  bool RunStream();  // runs until the stream ends; true: the router had accepted it
-  bool Pause(absl::Duration pause);
-  void LogRefusal(const absl::Status& reason);
-
-  const ControlClientOptions options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  Stream* stream_ = nullptr;   // the current stream
-  absl::Status last_refusal_;  // last logged refusal; used by the dialler only
-  std::thread dialler_;        // last member: starts when all others exist
-};
-
 // One attempt. Lives on the dialling thread's stack until OnDone, which comes once and last.
-class ControlClient::Core::Stream
+class ControlClient::Stream
     : public grpc::ClientBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
-  explicit Stream(Core* core)
-      : core_(core),
-        options_(core->options_),
-        proven_{.incarnation = core->options_.announce.incarnation, .nonce = RandomId()},
+  explicit Stream(ControlClient* client)
+      : client_(client),
+        options_(client->options_),
+        proven_{.incarnation = client->options_.announce.incarnation, .nonce = RandomId()},
         channel_(OpenChannel(options_.router_address)),
         stub_(wire::Control::NewStub(channel_)) {
     context_.AddMetadata(kWorkerProofKey,
@@ -98,8 +73,8 @@ class ControlClient::Core::Stream
       return GiveUp(absl::UnauthenticatedError(
           absl::StrFormat("%s is a router with another cluster key", options_.router_address)));
     {
-      std::lock_guard lock(core_->mutex_);
-      open_ = accepted_ = !core_->stopping_;
+      std::lock_guard lock(client_->mutex_);
+      open_ = accepted_ = !client_->stopping_;
       if (!accepted_) return;
     }
     if (!options_.on_event(RouterConnected{})) {
@@ -110,7 +85,7 @@ class ControlClient::Core::Stream
   }
   void OnReadDone(bool ok) override {
     if (!ok) {
-      std::lock_guard lock(core_->mutex_);
+      std::lock_guard lock(client_->mutex_);
       open_ = false;  // no more StartWrite: the call may end at any moment
       return;
     }
@@ -123,18 +98,18 @@ class ControlClient::Core::Stream
     StartRead(&read_);
   }
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(core_->mutex_);
+    std::lock_guard lock(client_->mutex_);
     writing_ = false;
     if (!ok) open_ = false;
     WriteMoreLocked();
   }
   void OnDone(const grpc::Status& status) override {
-    std::lock_guard lock(core_->mutex_);
+    std::lock_guard lock(client_->mutex_);
     open_ = false;
     if (reason_.ok()) reason_ = FromGrpc(status);
     done_ = true;
-    core_->changed_.notify_all();  // under the lock: the dialler destroys this object right
-                                   // afterwards
+    client_->changed_.notify_all();  // under the lock: the dialler destroys this object right
+                                     // afterwards
   }
 
   bool SendLocked(const WorkerReport& report) {
@@ -180,11 +155,11 @@ class ControlClient::Core::Stream
     for (const PartEnded& part : unreadable)
       LogError("request %016x: the router's message about it cannot be read: %s", part.request_id,
                part.message);
-    std::lock_guard lock(core_->mutex_);
+    std::lock_guard lock(client_->mutex_);
     SendLocked({.events = {unreadable.begin(), unreadable.end()}});
   }
   void GiveUp(const absl::Status& reason) {
-    std::lock_guard lock(core_->mutex_);
+    std::lock_guard lock(client_->mutex_);
     GiveUpLocked(reason);
   }
   void GiveUpLocked(const absl::Status& reason) {
@@ -200,21 +175,24 @@ class ControlClient::Core::Stream
     StartWrite(&write_);
   }
 
-  Core* const core_;
+  ControlClient* const client_;
   const ControlClientOptions& options_;
   const ProvenWorker proven_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<wire::Control::Stub> stub_;
   grpc::ClientContext context_;
   wire::RouterMessages read_;
-  // Guarded by core_->mutex_.
+  // Guarded by client_->mutex_.
   bool open_ = false;  // accepted, not ending: StartWrite is allowed (a read is outstanding)
   bool writing_ = false;
   wire::WorkerReport unsent_, write_;
   size_t unsent_bytes_ = 0;  // bound of its encoded size
 };
 
-ControlClient::Core::~Core() {
+ControlClient::ControlClient(ControlClientOptions options)
+    : options_(std::move(options)), dialler_([this] { Dial(); }) {}
+
+ControlClient::~ControlClient() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -224,20 +202,20 @@ ControlClient::Core::~Core() {
   dialler_.join();
 }
 
-bool ControlClient::Core::Send(const WorkerReport& report) {
+bool ControlClient::Send(const WorkerReport& report) {
   if (report.events.empty()) return true;
   std::lock_guard lock(mutex_);
   return stream_ != nullptr && stream_->SendLocked(report);
 }
 
-bool ControlClient::Core::Pause(absl::Duration pause) {
+bool ControlClient::Pause(absl::Duration pause) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, absl::ToChronoNanoseconds(pause), [this] { return stopping_; });
   return !stopping_;
 }
 
 // Logs once per reason, not once per attempt.
-void ControlClient::Core::LogRefusal(const absl::Status& reason) {
+void ControlClient::LogRefusal(const absl::Status& reason) {
   if (reason.code() == last_refusal_.code()) return;
   last_refusal_ = reason;
   if (reason.code() == absl::StatusCode::kUnavailable)
@@ -247,7 +225,7 @@ void ControlClient::Core::LogRefusal(const absl::Status& reason) {
             std::string(reason.message()));
 }
 
-void ControlClient::Core::Dial() {
+void ControlClient::Dial() {
   absl::Duration pause = options_.min_pause;
   do {
     // A stream that ended soon after it was accepted (an unfit worker, say) counts as a failure.
@@ -257,7 +235,7 @@ void ControlClient::Core::Dial() {
   } while (Pause(pause));
 }
 
-bool ControlClient::Core::RunStream() {
+bool ControlClient::RunStream() {
   Stream stream(this);
   {
     std::unique_lock lock(mutex_);
@@ -279,10 +257,5 @@ bool ControlClient::Core::RunStream() {
     if (!Pause(options_.min_pause)) break;
   return true;
 }
-
-ControlClient::ControlClient(ControlClientOptions options)
-    : core_(std::make_unique<Core>(std::move(options))) {}
-ControlClient::~ControlClient() = default;
-bool ControlClient::Send(const WorkerReport& report) { return core_->Send(report); }
 
 }  // namespace baton

@@ -11,11 +11,13 @@
 // dispatches it elsewhere: cancel all requests. Reports sent before it never reach a later stream.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -66,8 +68,20 @@ class ControlClient {
   bool Send(const WorkerReport& report);
 
  private:
-  class Core;
-  std::unique_ptr<Core> core_;
+  class Stream;
+
+  void Dial();
+  bool RunStream();  // runs until the stream ends; true: the router had accepted it
+  bool Pause(absl::Duration pause);
+  void LogRefusal(const absl::Status& reason);
+
+  const ControlClientOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  Stream* stream_ = nullptr;   // the current stream
+  absl::Status last_refusal_;  // last logged refusal; used by the dialler only
+  std::thread dialler_;        // last member: starts when all others exist
 };
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -18,8 +19,6 @@
 namespace baton {
 namespace {
 
-using StreamId = uint64_t;
-
 grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
@@ -31,35 +30,28 @@ class Refusal : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterM
   void OnDone() override { delete this; }
 };
 
-}  // namespace
-
 // One mutex guards all streams and the queue of events: reactions hold it for a few moves, and the
 // front thread is the only one to contend.
-class ControlServer::Core : public wire::Control::CallbackService {
+class GrpcControlServer final : public ControlServer, private wire::Control::CallbackService {
  public:
-  explicit Core(const ControlServerOptions& options) : options_(options) {}
+  explicit GrpcControlServer(const ControlServerOptions& options) : options_(options) {}
+  ~GrpcControlServer() override { GrpcControlServer::Shutdown(); }
 
   absl::Status Listen();
-  int port() const { return port_; }
-  bool TakeEvents(std::vector<ControlEvent>* out);
-  void Send(Incarnation worker, std::vector<RouterMessage> messages);
-  void Close(Incarnation worker, const absl::Status& reason);
-  void Shutdown();
-
-  grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* Attach(
-      grpc::CallbackServerContext* context) override;
+  int port() const override { return port_; }
+  bool TakeEvents(std::vector<ControlEvent>* out) override;
+  void Send(Incarnation worker, std::vector<RouterMessage> messages) override;
+  void Close(Incarnation worker, const absl::Status& reason) override;
+  void Shutdown() override;
 
  private:
   class Stream;
-  struct QueuedEvent {
-    StreamId stream = 0;
-    ControlEvent event{};
-  };
 
+  grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* Attach(
+      grpc::CallbackServerContext* context) override;
   absl::StatusOr<ProvenWorker> Admit(const grpc::CallbackServerContext& context) const;
-  void Queue(StreamId stream, ControlEvent event);             // under mutex_
+  void Queue(ControlEvent event);                              // under mutex_
   void RetireLocked(Stream& stream, const absl::Status& why);  // under mutex_
-  void RecordTaken(const QueuedEvent& taken);                  // under mutex_
   Stream* FindTaken(Incarnation worker);                       // under mutex_
   void Unlock(std::unique_lock<std::mutex>& lock);             // also wakes the consumer if needed
 
@@ -70,67 +62,64 @@ class ControlServer::Core : public wire::Control::CallbackService {
   std::mutex mutex_;
   std::condition_variable no_streams_;
   bool shut_down_ = false;
-  StreamId next_stream_ = 1;
-  absl::flat_hash_map<StreamId, Stream*> streams_;     // until OnDone
-  absl::flat_hash_map<Incarnation, StreamId> newest_;  // without retired streams
-  absl::flat_hash_map<Incarnation, StreamId> taken_;   // as taken by the front thread
-  std::vector<QueuedEvent> events_;
+  absl::flat_hash_map<Incarnation, Stream*> streams_;  // not retired
+  int n_streams_ = 0;                                  // until OnDone
+  int counted_streams_ = 0;                            // admitted and WorkerLost not yet taken
+  std::vector<ControlEvent> events_;
   bool wake_needed_ = false;  // events_ was empty before the current event
-  int counted_streams_ = 0;   // admitted and WorkerLost not yet taken
 };
 
 // One worker's stream. Deletes itself in OnDone, which comes once, last, after Finish.
-class ControlServer::Core::Stream
+class GrpcControlServer::Stream
     : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
-  Stream(Core* core, grpc::CallbackServerContext* context, StreamId id, Incarnation worker)
-      : core_(core), context_(context), id_(id), worker_(worker) {}
+  Stream(GrpcControlServer* server, grpc::CallbackServerContext* context, Incarnation worker)
+      : server_(server), context_(context), worker_(worker) {}
 
   void OnReadDone(bool ok) override {
     absl::StatusOr<WorkerReport> report = absl::UnavailableError("the worker closed its stream");
     if (ok) report = DecodeReport(read_);
-    std::unique_lock lock(core_->mutex_);
+    std::unique_lock lock(server_->mutex_);
     if (retired_) return;
     if (!report.ok()) {
-      core_->RetireLocked(*this, report.status());
+      server_->RetireLocked(*this, report.status());
     } else {
       ++unread_;
-      core_->Queue(id_, WorkerReported{.worker = worker_, .report = *std::move(report)});
+      server_->Queue(WorkerReported{.worker = worker_, .report = *std::move(report)});
       reading_ = false;
       ReadMoreLocked();
     }
-    core_->Unlock(lock);
+    server_->Unlock(lock);
   }
   void OnWriteDone(bool ok) override {
-    std::unique_lock lock(core_->mutex_);
+    std::unique_lock lock(server_->mutex_);
     writing_ = false;
     if (retired_) {
       FinishLocked();
     } else if (!ok) {
-      core_->RetireLocked(*this, absl::UnavailableError("the stream to the worker broke"));
+      server_->RetireLocked(*this, absl::UnavailableError("the stream to the worker broke"));
     } else {
       WriteMoreLocked();
     }
-    core_->Unlock(lock);
+    server_->Unlock(lock);
   }
   void OnCancel() override {
-    std::unique_lock lock(core_->mutex_);
+    std::unique_lock lock(server_->mutex_);
     if (!retired_)
-      core_->RetireLocked(*this, absl::UnavailableError("the connection to the worker was lost"));
-    core_->Unlock(lock);
+      server_->RetireLocked(*this, absl::UnavailableError("the connection to the worker was lost"));
+    server_->Unlock(lock);
   }
   void OnDone() override {
     {
-      std::lock_guard lock(core_->mutex_);
-      core_->streams_.erase(id_);
-      // Under the lock: Shutdown may destroy the core as soon as it gets the lock.
-      if (core_->streams_.empty()) core_->no_streams_.notify_all();
+      std::lock_guard lock(server_->mutex_);
+      // Under the lock: Shutdown may end the server as soon as it gets the lock.
+      if (--server_->n_streams_ == 0) server_->no_streams_.notify_all();
     }
     delete this;
   }
 
   void ReadMoreLocked() {
-    if (retired_ || reading_ || unread_ >= core_->options_.max_unread_reports) return;
+    if (retired_ || reading_ || unread_ >= server_->options_.max_unread_reports) return;
     reading_ = true;
     StartRead(&read_);
   }
@@ -152,13 +141,13 @@ class ControlServer::Core::Stream
     }
   }
 
-  Core* const core_;
+  GrpcControlServer* const server_;
   grpc::CallbackServerContext* const context_;
-  const StreamId id_;
   const Incarnation worker_;
-  // Guarded by core_->mutex_.
+  // Guarded by server_->mutex_.
   bool retired_ = false, finished_ = false, reading_ = false, writing_ = false;
-  int unread_ = 0;
+  bool taken_ = false;  // its WorkerConnected was taken
+  int unread_ = 0;      // reports not yet taken
   std::vector<RouterMessage> unsent_;
   absl::Status why_;
 
@@ -167,13 +156,13 @@ class ControlServer::Core::Stream
   wire::RouterMessages write_;
 };
 
-void ControlServer::Core::Unlock(std::unique_lock<std::mutex>& lock) {
+void GrpcControlServer::Unlock(std::unique_lock<std::mutex>& lock) {
   const bool wake = std::exchange(wake_needed_, false);
   lock.unlock();
   if (wake && options_.wake) options_.wake();
 }
 
-absl::Status ControlServer::Core::Listen() {
+absl::Status GrpcControlServer::Listen() {
   if (!IsLoopbackAddress(options_.address))
     return absl::InvalidArgumentError(
         absl::StrFormat("the control address %s is not on the loopback; control streams are plain "
@@ -192,7 +181,7 @@ absl::Status ControlServer::Core::Listen() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ProvenWorker> ControlServer::Core::Admit(
+absl::StatusOr<ProvenWorker> GrpcControlServer::Admit(
     const grpc::CallbackServerContext& context) const {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kWorkerProofKey);
@@ -201,7 +190,7 @@ absl::StatusOr<ProvenWorker> ControlServer::Core::Admit(
                           std::string_view(found->second.data(), found->second.size()));
 }
 
-grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* ControlServer::Core::Attach(
+grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlServer::Attach(
     grpc::CallbackServerContext* context) {
   const absl::StatusOr<ProvenWorker> proven = Admit(*context);
   if (!proven.ok()) {
@@ -214,67 +203,54 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* ControlServer
   if (counted_streams_ >= options_.max_workers)
     return new Refusal(absl::ResourceExhaustedError(
         absl::StrFormat("the router already has %d workers", counted_streams_)));
-  if (const auto older = newest_.find(proven->incarnation); older != newest_.end())
-    RetireLocked(*streams_.at(older->second), absl::AbortedError("the worker dialled anew"));
+  if (const auto older = streams_.find(proven->incarnation); older != streams_.end())
+    RetireLocked(*older->second, absl::AbortedError("the worker dialled anew"));
   context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, *proven));
-  auto* const stream = new Stream(this, context, next_stream_++, proven->incarnation);
+  auto* const stream = new Stream(this, context, proven->incarnation);
+  ++n_streams_;
   ++counted_streams_;
-  streams_[stream->id_] = stream;
-  newest_[stream->worker_] = stream->id_;
-  Queue(stream->id_, WorkerConnected{.worker = stream->worker_, .peer = context->peer()});
+  streams_[stream->worker_] = stream;
+  Queue(WorkerConnected{.worker = stream->worker_, .peer = context->peer()});
   stream->StartSendInitialMetadata();
   stream->ReadMoreLocked();
   Unlock(lock);
   return stream;
 }
 
-void ControlServer::Core::Queue(StreamId stream, ControlEvent event) {
+void GrpcControlServer::Queue(ControlEvent event) {
   if (events_.empty()) wake_needed_ = true;
-  events_.push_back({stream, std::move(event)});
+  events_.push_back(std::move(event));
 }
 
-void ControlServer::Core::RetireLocked(Stream& stream, const absl::Status& why) {
+void GrpcControlServer::RetireLocked(Stream& stream, const absl::Status& why) {
   stream.retired_ = true;
   stream.why_ = why;
   stream.unsent_.clear();
-  if (const auto it = newest_.find(stream.worker_); it != newest_.end() && it->second == stream.id_)
-    newest_.erase(it);
-  Queue(stream.id_, WorkerLost{.worker = stream.worker_, .reason = why});
+  streams_.erase(stream.worker_);
+  Queue(WorkerLost{.worker = stream.worker_, .reason = why});
   stream.FinishLocked();
 }
 
-bool ControlServer::Core::TakeEvents(std::vector<ControlEvent>* out) {
+bool GrpcControlServer::TakeEvents(std::vector<ControlEvent>* out) {
   std::lock_guard lock(mutex_);
   if (events_.empty()) return false;
-  out->reserve(out->size() + events_.size());
-  for (QueuedEvent& queued : events_) {
-    RecordTaken(queued);
-    out->push_back(std::move(queued.event));
-  }
+  std::move(events_.begin(), events_.end(), std::back_inserter(*out));
   events_.clear();
+  counted_streams_ = static_cast<int>(streams_.size());
+  for (const auto& [worker, stream] : streams_) {
+    stream->taken_ = true;
+    stream->unread_ = 0;
+    stream->ReadMoreLocked();
+  }
   return true;
 }
 
-void ControlServer::Core::RecordTaken(const QueuedEvent& taken) {
-  if (const auto* connected = std::get_if<WorkerConnected>(&taken.event)) {
-    taken_[connected->worker] = taken.stream;
-  } else if (const auto* lost = std::get_if<WorkerLost>(&taken.event)) {
-    taken_.erase(lost->worker);
-    --counted_streams_;
-  } else if (const auto it = streams_.find(taken.stream); it != streams_.end()) {
-    --it->second->unread_;
-    it->second->ReadMoreLocked();
-  }
+GrpcControlServer::Stream* GrpcControlServer::FindTaken(Incarnation worker) {
+  const auto stream = streams_.find(worker);
+  return stream == streams_.end() || !stream->second->taken_ ? nullptr : stream->second;
 }
 
-ControlServer::Core::Stream* ControlServer::Core::FindTaken(Incarnation worker) {
-  const auto taken = taken_.find(worker);
-  if (taken == taken_.end()) return nullptr;
-  const auto stream = streams_.find(taken->second);
-  return stream == streams_.end() || stream->second->retired_ ? nullptr : stream->second;
-}
-
-void ControlServer::Core::Send(Incarnation worker, std::vector<RouterMessage> messages) {
+void GrpcControlServer::Send(Incarnation worker, std::vector<RouterMessage> messages) {
   std::unique_lock lock(mutex_);
   Stream* const stream = FindTaken(worker);
   if (stream == nullptr) return;
@@ -290,19 +266,19 @@ void ControlServer::Core::Send(Incarnation worker, std::vector<RouterMessage> me
   Unlock(lock);
 }
 
-void ControlServer::Core::Close(Incarnation worker, const absl::Status& reason) {
+void GrpcControlServer::Close(Incarnation worker, const absl::Status& reason) {
   std::unique_lock lock(mutex_);
   if (Stream* const stream = FindTaken(worker)) RetireLocked(*stream, reason);
   Unlock(lock);
 }
 
-void ControlServer::Core::Shutdown() {
+void GrpcControlServer::Shutdown() {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(shut_down_, true)) return;
-    for (auto& [id, stream] : streams_)
-      if (!stream->retired_)
-        RetireLocked(*stream, absl::UnavailableError("the router is shutting down"));
+    while (!streams_.empty())
+      RetireLocked(*streams_.begin()->second,
+                   absl::UnavailableError("the router is shutting down"));
     wake_needed_ = false;
   }
   if (server_ != nullptr) {
@@ -311,30 +287,17 @@ void ControlServer::Core::Shutdown() {
     server_->Wait();
   }
   std::unique_lock lock(mutex_);
-  no_streams_.wait(lock, [this] { return streams_.empty(); });
+  no_streams_.wait(lock, [this] { return n_streams_ == 0; });
   events_.clear();
 }
 
-// --- ControlServer ----------------------------------------------------------------------------
-
-ControlServer::ControlServer(std::unique_ptr<Core> core) : core_(std::move(core)) {}
-ControlServer::~ControlServer() { core_->Shutdown(); }
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
     const ControlServerOptions& options) {
-  auto core = std::make_unique<Core>(options);
-  RETURN_IF_ERROR(core->Listen());
-  return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
+  auto server = std::make_unique<GrpcControlServer>(options);
+  RETURN_IF_ERROR(server->Listen());
+  return server;
 }
-
-int ControlServer::port() const { return core_->port(); }
-bool ControlServer::TakeEvents(std::vector<ControlEvent>* out) { return core_->TakeEvents(out); }
-void ControlServer::Send(Incarnation worker, std::vector<RouterMessage> messages) {
-  core_->Send(worker, std::move(messages));
-}
-void ControlServer::Close(Incarnation worker, const absl::Status& reason) {
-  core_->Close(worker, reason);
-}
-void ControlServer::Shutdown() { core_->Shutdown(); }
 
 }  // namespace baton

@@ -58,27 +58,25 @@ class ControlServer {
   // Binds and listens. InvalidArgument: the address is not on the loopback. Unavailable: the
   // address cannot be bound. Errors name the address.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
-  ~ControlServer();  // calls Shutdown if it was not called
+  virtual ~ControlServer() = default;  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  int port() const;  // any thread
+  virtual int port() const = 0;  // any thread
 
   // All methods below: the front thread only. Appends all waiting events to *out, in order. False:
   // there were none.
-  bool TakeEvents(std::vector<ControlEvent>* out);
+  virtual bool TakeEvents(std::vector<ControlEvent>* out) = 0;
   // Sends to a worker whose WorkerConnected was taken and whose WorkerLost was not; else ignored
   // (the worker is lost, and its event says so). Messages given between two writes travel together.
-  void Send(Incarnation worker, std::vector<RouterMessage> messages);
+  virtual void Send(Incarnation worker, std::vector<RouterMessage> messages) = 0;
   // Ends the worker's stream; the worker sees `reason`. Its WorkerLost comes as an event.
-  void Close(Incarnation worker, const absl::Status& reason);
+  virtual void Close(Incarnation worker, const absl::Status& reason) = 0;
   // Ends all streams and waits for all work of gRPC threads for this server; no events afterwards.
-  void Shutdown();
+  virtual void Shutdown() = 0;
 
- private:
-  class Core;
-  explicit ControlServer(std::unique_ptr<Core> core);
-  std::unique_ptr<Core> core_;
+ protected:
+  ControlServer() = default;
 };
 
 }  // namespace baton
