@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -101,7 +99,7 @@ class ControlClient::Stream
     std::lock_guard lock(client_->mutex_);
     writing_ = false;
     if (!ok) open_ = false;
-    WriteMoreLocked();
+    if (!unsent_.events().empty()) WriteLocked();
   }
   void OnDone(const grpc::Status& status) override {
     std::lock_guard lock(client_->mutex_);
@@ -124,12 +122,15 @@ class ControlClient::Stream
                           events, unsent_bytes_)));
       return false;
     }
-    WriteMoreLocked();
+    WriteLocked();
     return true;
   }
-  void TickLocked() {
+  // Writes all that waits, or an empty report.
+  void WriteLocked() {
     if (!open_ || writing_) return;
-    write_.Clear();
+    write_.Swap(&unsent_);
+    unsent_.Clear();
+    unsent_bytes_ = 0;
     writing_ = true;
     StartWrite(&write_);
   }
@@ -165,14 +166,6 @@ class ControlClient::Stream
   void GiveUpLocked(const absl::Status& reason) {
     if (reason_.ok()) reason_ = reason;
     CancelLocked();
-  }
-  void WriteMoreLocked() {
-    if (!open_ || writing_ || unsent_.events().empty()) return;
-    write_.Swap(&unsent_);
-    unsent_.Clear();
-    unsent_bytes_ = 0;
-    writing_ = true;
-    StartWrite(&write_);
   }
 
   ControlClient* const client_;
@@ -242,7 +235,8 @@ bool ControlClient::RunStream() {
     if (stopping_) return false;
     stream_ = &stream;
     stream.Start();
-    while (!changed_.wait_for(lock, kTick, [&stream] { return stream.done_; })) stream.TickLocked();
+    while (!changed_.wait_for(lock, kTick, [&stream] { return stream.done_; }))
+      stream.WriteLocked();
     stream_ = nullptr;
     if (stopping_) return stream.accepted_;
   }

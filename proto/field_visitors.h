@@ -67,16 +67,9 @@ class FieldWriter {
 
   // The functions of FieldReader, which describes them.
   template <typename T>
-  void Field(int number, const T& value) {
-    if constexpr (std::is_enum_v<T>) {
-      reflection_->SetEnumValue(out_, At(number), static_cast<int>(value));
-    } else {
-      (reflection_->*AccessTo<T>().second)(out_, At(number), value);
-    }
-  }
-  template <typename T>
-  void Field(int number, const T& value, const Bounds&) {
-    Field(number, value);
+  void Field(int number, const T& value, const auto&... /*bounds*/) {
+    using Sent = std::conditional_t<std::is_enum_v<T>, int, T>;
+    (reflection_->*AccessTo<T>().second)(out_, At(number), static_cast<Sent>(value));
   }
   void Name(int number, const std::string& name) { Field(number, name); }
   void Text(int number, const std::string& text, size_t max_bytes) {
