@@ -5,7 +5,8 @@
 
 #include <span>
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

@@ -10,9 +10,8 @@
 namespace baton {
 namespace {
 
-constexpr double kKeep = 0.98;       // weight of a layer after one more layer: about fifty count
-constexpr double kPrior = 1e-6;      // weight of the constants before the first layer
-constexpr double kErrorShare = 0.1;  // weight of the newest layer in error()
+constexpr double kKeep = 0.98;   // weight of a layer after one more layer: about fifty count
+constexpr double kPrior = 1e-6;  // weight of the constants before the first layer
 // Units of terms that may fit as zero: the floor in tokens, a pair as a share of a token.
 constexpr double kFloorTokens = 50, kPairShare = 1e-5;
 constexpr std::array<double, 3> kMin = {0, 1e-3, 0};  // weights
@@ -30,11 +29,6 @@ CostFit::CostFit(const PrefillCost& begin)
 void CostFit::Add(double tokens, double pairs, double seconds) {
   if (!(tokens > 0 && pairs >= 0 && seconds > 0)) return;
   if (!std::isfinite(tokens + pairs + seconds)) return;
-  const double predicted = cost_.Linear(tokens) + cost_.pair * pairs;
-  const double wrong = std::abs(seconds / predicted - 1);
-  error_ = n_seen_ == 0 ? wrong : error_ + kErrorShare * (wrong - error_);
-  ++n_seen_;
-
   // Errors are relative to the layer's time, so that short slices count as much as long ones.
   const Terms features = {unit_[0] / seconds, tokens * unit_[1] / seconds,
                           pairs * unit_[2] / seconds};

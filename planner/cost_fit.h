@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
 
 namespace baton {
 
@@ -21,9 +21,6 @@ class CostFit {
   void Add(double tokens, double pairs, double seconds);
 
   const PrefillCost& cost() const { return cost_; }
-  int n_layers_seen() const { return n_seen_; }
-  // Prediction error of recent layers: mean of |actual / predicted - 1|.
-  double error() const { return error_; }
 
  private:
   static constexpr int kTerms = 3;  // floor, token, pair
@@ -41,8 +38,6 @@ class CostFit {
   std::array<Terms, kTerms> products_{};
   Terms sums_{};
   PrefillCost cost_;
-  int n_seen_ = 0;
-  double error_ = 0;
 };
 
 }  // namespace baton

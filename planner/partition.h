@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
+#include "common/prefill_cost.h"
 #include "common/status.h"
 #include "planner/partition.h"
-#include "planner/prefill_cost.h"
 
 namespace baton {
 

@@ -8,7 +8,8 @@
 #include <span>
 #include <string_view>
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

@@ -10,8 +10,9 @@
 #include <span>
 #include <vector>
 
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 #include "planner/plan_record.h"
-#include "planner/prefill_cost.h"
 #include "planner/push_choice.h"
 #include "planner/relay_rules.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
 
 namespace baton {
 namespace {

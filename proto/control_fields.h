@@ -26,8 +26,6 @@ inline constexpr Bounds kAnyCount(0, kMaxCount), kAnyTokens(0, RequestLimits::kC
 inline constexpr Bounds kAnyPosition(1, RequestLimits::kContextTokens);
 inline constexpr Bounds kMicroseconds(0, int64_t{1} << 50);  // 35 years
 inline constexpr double kMaxRate = 1e15;                     // bytes per second
-// Bounds that keep predictions from a fit finite and positive.
-inline constexpr double kMinTokenSeconds = 1e-15;
 inline constexpr Bounds kSeconds(0, 1e6);
 
 // --- both ways
@@ -172,22 +170,21 @@ void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   io.Field(9, m.pages_total, kAnyCount);
   io.Field(10, m.max_context, kAnyPosition);
   io.Field(11, m.max_batch, kAnyCount);
-  io.Field(12, m.n_layers, Bounds(1, 1 << 16));
-  io.Field(13, m.kv_token_bytes, Bounds(1, kMaxCount));
-  io.Field(14, m.max_slice_tokens, kAnyCount);
-  io.Field(15, m.link_bytes_per_second, Bounds(0, kMaxRate));
-  io.Field(16, m.reuses_kv);
-  io.Field(17, m.cpu_group);
-  io.Field(18, m.cpu_share, Bounds(0, 1e6));
+  io.Field(12, m.max_slice_tokens, kAnyCount);
+  io.Field(13, m.link_bytes_per_second, Bounds(0, kMaxRate));
+  io.Field(14, m.reuses_kv);
+  io.Field(15, m.cpu_group);
+  io.Field(16, m.cpu_share, Bounds(0, 1e6));
 }
 
-void Fields(auto& io, Of<PrefillFit> auto& m) {
-  io.Field(5, m.n_seen, kAnyCount);
-  io.Field(6, m.n_tokens, kAnyCount);
-  io.Field(1, m.token, Bounds(m.n_seen > 0 ? kMinTokenSeconds : 0, kSeconds.max));
-  io.Field(2, m.pair, kSeconds);
-  io.Field(3, m.floor, kSeconds);
-  io.Field(4, m.error, kSeconds);
+// Within these bounds what is predicted from a cost is finite and positive.
+void Fields(auto& io, Of<PrefillCost> auto& m) {
+  io.Field(1, m.n_layers, Bounds(1, 1 << 16));
+  io.Field(2, m.token, kSeconds);
+  io.Require(2, !m.is_known() || m.token >= 1e-15, "is too small");
+  io.Field(3, m.pair, kSeconds);
+  io.Field(4, m.extra_tokens, Bounds(0, 1e15));
+  io.Field(5, m.kv_bytes, Bounds(0, kMaxCount));
 }
 
 void Fields(auto& io, Of<LinkRate> auto& m) {
@@ -201,11 +198,12 @@ void Fields(auto& io, Of<WorkerLoad> auto& m) {
   io.Field(2, m.decode_rows, kAnyCount);
   io.Field(3, m.decode_waiting, kAnyCount);
   io.Field(4, m.pages_free, kAnyCount);
-  io.Message(5, m.prefill_fit);
-  io.Field(6, m.decode_step_ms, Bounds(0, 1e9));
+  io.Message(5, m.prefill_cost);
+  io.Field(6, m.decode_step_seconds, kSeconds);
   io.Field(7, m.draining);
   io.Field(8, m.prefill_queued_pairs, Bounds(0, 1e18));
   io.List(9, m.links, Bounds(0, ControlLimits::kLinks));
+  io.Field(10, m.fitted_tokens, kAnyCount);
 }
 
 void Fields(auto& io, Of<TokenOut> auto& m) {

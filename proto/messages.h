@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/prefill_cost.h"
 #include "common/sampling_params.h"
 #include "common/ticket.h"
 
@@ -117,10 +118,8 @@ struct WorkerAnnounce {
   std::string numerics_id{}, layout_id{};
   int32_t page_tokens = 0;
   int32_t pages_total = 0;
-  int32_t max_context = 0;  // tokens
-  int32_t max_batch = 0;    // decode rows
-  int32_t n_layers = 0;
-  int32_t kv_token_bytes = 0;        // bytes of K and V of one token in one layer, on average
+  int32_t max_context = 0;           // tokens
+  int32_t max_batch = 0;             // decode rows
   int32_t max_slice_tokens = 0;      // longest slice of a relay; 0: as many tokens as fit
   double link_bytes_per_second = 0;  // rate limit of its KV link; 0: not limited
   bool reuses_kv = false;            // reuses KV of prompts with the same beginning
@@ -128,16 +127,6 @@ struct WorkerAnnounce {
   // unknown), and the fraction of it that the worker's threads use (1 = all).
   uint64_t cpu_group = 0;
   double cpu_share = 0;
-};
-
-// Prefill cost of a worker, fitted to its recent steps, all layers together: seconds per token in
-// the linear layers, seconds per pair of a query and a visible key, and `floor` seconds per prompt.
-struct PrefillFit {
-  double token = 0, pair = 0, floor = 0;  // seconds
-  double error = 0;                       // recent mean of |actual / predicted - 1|
-  int32_t n_seen = 0;                     // steps; 0: unknown cost
-  int32_t n_tokens = 0;  // prompt tokens, counted in steps with enough tokens to fit a cost
-  bool operator==(const PrefillFit&) const = default;
 };
 
 // The link from a worker to a receiver of its KV, as the worker measured it.
@@ -156,10 +145,11 @@ struct WorkerLoad {
   int32_t decode_rows = 0;
   int32_t decode_waiting = 0;  // sequences promised or waiting for room
   int32_t pages_free = 0;
-  PrefillFit prefill_fit{};
-  std::vector<LinkRate> links{};  // only links with a known rate
-  float decode_step_ms = 0;       // measured; 0: not yet
-  bool draining = false;          // finishes its requests, refuses new ones
+  PrefillCost prefill_cost{};      // fitted to recent steps; not known before the first prompt
+  int32_t fitted_tokens = 0;       // prompt tokens, of the steps with enough tokens to fit a cost
+  std::vector<LinkRate> links{};   // only links with a known rate
+  double decode_step_seconds = 0;  // measured; 0: not yet
+  bool draining = false;           // finishes its requests, refuses new ones
 };
 
 struct TokenOut {

@@ -12,7 +12,7 @@ namespace {
 // A part sent this shortly before a load report came may not be in it yet.
 constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
-constexpr PrefillFit kUnknownFit{.token = 1e-3, .n_seen = 1};
+constexpr double kUnknownTokenSeconds = 1e-3;
 constexpr double kUnknownStepSeconds = 0.02;
 // Measured, what a relay can be planned with: one prompt that is worth sharing.
 constexpr int32_t kKnownTokens = 256;
@@ -53,21 +53,22 @@ absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) co
 
 // The worker's own cost, or that of the fastest worker that has measured its own.
 PrefillCost Predictor::CostAt(const Membership::Member& worker) const {
-  const PrefillFit* fit = &worker.load.prefill_fit;
-  if (fit->n_seen == 0)
-    for (const auto& [id, other] : members_.all())
-      if (other.load.prefill_fit.n_seen > 0 &&
-          (fit->n_seen == 0 || other.load.prefill_fit.token < fit->token))
-        fit = &other.load.prefill_fit;
-  return CostOf(worker.about, fit->n_seen > 0 ? *fit : kUnknownFit);
+  PrefillCost cost = worker.load.prefill_cost;
+  if (cost.is_known()) return cost;
+  for (const auto& [id, other] : members_.all())
+    if (const PrefillCost& known = other.load.prefill_cost;
+        known.is_known() && (!cost.is_known() || known.token < cost.token))
+      cost = known;
+  if (!cost.is_known()) cost.token = kUnknownTokenSeconds / cost.n_layers;
+  return cost;
 }
 
 double Predictor::StepSecondsAt(const Membership::Member& worker) const {
-  if (worker.load.decode_step_ms > 0) return 1e-3 * worker.load.decode_step_ms;
+  if (worker.load.decode_step_seconds > 0) return worker.load.decode_step_seconds;
   double best_seconds = std::numeric_limits<double>::infinity();
   for (const auto& [id, other] : members_.all())
-    if (other.load.decode_step_ms > 0)
-      best_seconds = std::min(best_seconds, 1e-3 * other.load.decode_step_ms);
+    if (other.load.decode_step_seconds > 0)
+      best_seconds = std::min(best_seconds, other.load.decode_step_seconds);
   return std::isfinite(best_seconds) ? best_seconds : kUnknownStepSeconds;
 }
 
@@ -151,7 +152,7 @@ std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, cons
 bool Predictor::WantsRelay(const AttemptSpec& spec) const {
   const auto& members = members_.all();
   const bool knows_costs = std::any_of(members.begin(), members.end(), [](const auto& entry) {
-    return entry.second.load.prefill_fit.n_tokens >= kKnownTokens;
+    return entry.second.load.fitted_tokens >= kKnownTokens;
   });
   return relays_.min_tokens > 0 && spec.may_relay && spec.n_prompt >= relays_.min_tokens &&
          spec.kept.worker == 0 && (relays_.min_ranks > 1 || knows_costs);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -18,8 +18,6 @@ struct PrefillWork {
   PrefillWork& operator+=(const PrefillWork& other);
 };
 
-// The cost per layer from the worker's fit, which has measured something: fit.n_seen > 0.
-PrefillCost CostOf(const WorkerAnnounce& worker, const PrefillFit& fit);
 // Seconds of the linear layers and the attention.
 double WorkSeconds(const PrefillCost& cost, const PrefillWork& work);
 

@@ -22,8 +22,6 @@ WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& opt
   announce.max_batch = options.decode.max_batch;
   announce.max_slice_tokens = backend.limits().max_slice_tokens;
   announce.reuses_kv = options.prefill.reuse_kv;
-  announce.n_layers = backend.model().n_layers;
-  announce.kv_token_bytes = static_cast<int32_t>(layout.token_bytes());
   return announce;
 }
 

@@ -2,32 +2,35 @@
 // object; engine thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "planner/cost_fit.h"
-#include "proto/messages.h"
 
 namespace baton {
 
 class PrefillMeter {
  public:
-  // step_tokens: prompts are computed in steps of so many tokens. first: the cost until steps have
-  // shown another one, which for long prompts only a long prompt does; empty: unknown. CHECKs that
-  // `first` has n_layers.
-  PrefillMeter(int n_layers, int step_tokens, const std::optional<PrefillCost>& first = {});
+  // shape: layers and KV bytes. step_tokens: prompts are computed in steps of so many tokens.
+  // first: the cost until steps have shown another one, which for long prompts only a long prompt
+  // does; empty: not known. CHECKs that `first` has the same number of layers.
+  PrefillMeter(const PrefillCost& shape, int step_tokens,
+               const std::optional<PrefillCost>& first = {});
 
   // Adds a sample: all layers of `tokens` prompt tokens with `pairs` (query, key) pairs took
   // `seconds`, and nothing else was computed meanwhile.
   void Add(double tokens, double pairs, double seconds);
 
   // The cost of whole prompts: a step's fixed cost is shared out to its tokens.
-  PrefillFit fit() const;
+  PrefillCost cost() const;
+  int32_t fitted_tokens() const { return fitted_tokens_; }  // as WorkerLoad tells them
 
  private:
-  const int n_layers_, step_tokens_;
+  const PrefillCost shape_;
+  const int step_tokens_;
   // Empty until the first step if no first cost was given.
   std::optional<CostFit> fit_;
-  int32_t n_tokens_ = 0;  // PrefillFit::n_tokens
+  int32_t fitted_tokens_ = 0;
 };
 
 }  // namespace baton

@@ -50,10 +50,9 @@ double PairsOf(const StepBatch& batch, int first) {
 }
 
 // Into a recent average.
-void Mix(float* average, double value) {
-  constexpr float kNew = 0.2f;  // weight of the newest
-  const auto v = static_cast<float>(value);
-  *average = *average == 0 ? v : *average + kNew * (v - *average);
+void Mix(double* average, double value) {
+  constexpr double kNew = 0.2;  // weight of the newest
+  *average = *average == 0 ? value : *average + kNew * (value - *average);
 }
 
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
@@ -76,7 +75,9 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
               pool),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
-      prefill_meter_(backend->model().n_layers, limits_.max_step_tokens, facts.first_cost) {
+      prefill_meter_({.n_layers = backend->model().n_layers,
+                      .kv_bytes = static_cast<double>(pool->layout().token_bytes())},
+                     limits_.max_step_tokens, facts.first_cost) {
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
@@ -268,8 +269,8 @@ void WorkerCore::LendPages() {
   needs.wanted_pages = prefill_.prompts().pages().wanted();
   needs.growth_pages = decode_.growth_pages();
   needs.sequence_pages = decode_.expected_pages();
-  needs.expected_wait_us = static_cast<int64_t>(static_cast<float>(decode_.steps_to_first_end()) *
-                                                metrics_.decode_step_ms * 1000.0f);
+  needs.expected_wait_us = static_cast<int64_t>(1e6 * metrics_.decode_step_seconds *
+                                                static_cast<double>(decode_.steps_to_first_end()));
   // Slices that ended attempts have left make neither rows nor sequences wait.
   const int sequences = lender_.waiting() > 0 ? needs.sequence_pages - lender_.lent() : 0;
   while (pool_->free() < needs.growth_pages + sequences &&
@@ -373,7 +374,7 @@ void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
   if (n_rows == 0) prefill_meter_.Add(n_prefill, step.prefill_pairs, absl::ToDoubleSeconds(layers));
-  if (n_prefill == 0) Mix(&metrics_.decode_step_ms, seconds * 1e3);
+  if (n_prefill == 0) Mix(&metrics_.decode_step_seconds, seconds);
 }
 
 // --- effects and reports
@@ -421,8 +422,9 @@ WorkerLoad WorkerCore::Load() const {
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_queued_pairs = prefill_.prompts().queue().queued_pairs();
-  load.prefill_fit = prefill_meter_.fit();
-  load.decode_step_ms = metrics_.decode_step_ms;
+  load.prefill_cost = prefill_meter_.cost();
+  load.fitted_tokens = prefill_meter_.fitted_tokens();
+  load.decode_step_seconds = metrics_.decode_step_seconds;
   load.draining = draining_;
   return load;
 }

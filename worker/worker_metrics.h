@@ -36,9 +36,9 @@ struct WorkerMetrics {
   double last_step_seconds = 0;
   // Slices of relays: beside steps, not inside.
   uint64_t slice_blocks = 0;
-  double slice_seconds = 0;       // computing
-  double slice_wait_seconds = 0;  // slices waited for their inflow
-  float decode_step_ms = 0;       // recent average; 0: no step yet
+  double slice_seconds = 0;        // computing
+  double slice_wait_seconds = 0;   // slices waited for their inflow
+  double decode_step_seconds = 0;  // recent average; 0: no step yet
   TransferCounters transfer;
   std::vector<LinkReport> links;  // one per worker that got KV from here
 };

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "bench/relay/partition_search.h"
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

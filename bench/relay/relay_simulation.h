@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "bench/relay/simulated_workers.h"
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "bench/relay/task_graph.h"
+#include "common/prefill_cost.h"
 #include "kvtransfer/links/link_noise.h"
-#include "planner/prefill_cost.h"
+#include "planner/chain_link.h"
 
 namespace baton {
 

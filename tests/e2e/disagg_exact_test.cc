@@ -81,8 +81,8 @@ TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
     worker.Drain();
     REQUIRE(worker.WaitDrained(absl::Seconds(20)));
     const WorkerMetrics metrics = worker.metrics();
-    const int64_t token_bytes =
-        int64_t{worker.announce().kv_token_bytes} * worker.announce().n_layers;
+    const KvLayout& layout = worker.backend().kv_layout();
+    const int64_t token_bytes = layout.token_bytes() * layout.n_layers();
     uint64_t chain = 0;
     for (const LinkReport& link : metrics.links)
       chain += link.bytes[static_cast<size_t>(Traffic::kChain)];

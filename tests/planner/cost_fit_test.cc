@@ -54,16 +54,13 @@ TEST_CASE("a few exact layers are enough") {
   CHECK(WorstError(fit.cost(), Truth()) > 0.5);
   for (int i = 0; i < 12; ++i) AddRandomLayer(Truth(), 0, random, fit);
   CHECK(WorstError(fit.cost(), Truth()) < 0.01);
-  CHECK(fit.n_layers_seen() == 12);
 }
 
-TEST_CASE("noise is averaged, and its size is told") {
+TEST_CASE("noise is averaged") {
   std::mt19937 random(2);
   CostFit fit(Guess());
   for (int i = 0; i < 500; ++i) AddRandomLayer(Truth(), 0.1, random, fit);
   CHECK(WorstError(fit.cost(), Truth()) < 0.15);
-  CHECK(fit.error() > 0.03);
-  CHECK(fit.error() < 0.2);
 }
 
 TEST_CASE("a machine that becomes three times slower is believed") {
@@ -95,8 +92,7 @@ TEST_CASE("nonsense is ignored") {
   fit.Add(10, 0, -1);
   fit.Add(infinity, 0, 1);
   fit.Add(10, 0, std::nan(""));
-  CHECK(fit.n_layers_seen() == 0);
-  CHECK(fit.cost().token == Approx(Guess().token));
+  CHECK(fit.cost() == Guess());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The costs behind the event simulation whose figures the planner's tests compare with.
 #pragma once
 
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
 
 namespace baton {
 

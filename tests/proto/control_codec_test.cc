@@ -64,24 +64,23 @@ WorkerReport EveryEvent() {
   announce.pages_total = 100;
   announce.max_context = 4096;
   announce.max_batch = 32;
-  announce.n_layers = 28;
-  announce.kv_token_bytes = 2048;
   announce.max_slice_tokens = 8192;
   announce.link_bytes_per_second = 1.5e9;
   announce.reuses_kv = true;
   announce.cpu_group = ~0ull;
   announce.cpu_share = 0.5;
-  const PrefillFit fit{
-      .token = 1e-3, .pair = 2e-8, .floor = 0.25, .error = 0.125, .n_seen = 9, .n_tokens = 700};
+  const PrefillCost cost{
+      .n_layers = 28, .token = 1e-3, .pair = 2e-8, .extra_tokens = 250, .kv_bytes = 2048};
   const WorkerLoad load{.prefill_queued_tokens = 1,
                         .prefill_queued_pairs = 1e7,
                         .decode_rows = 2,
                         .decode_waiting = 3,
                         .pages_free = 4,
-                        .prefill_fit = fit,
+                        .prefill_cost = cost,
+                        .fitted_tokens = 700,
                         .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
                                   {.peer = 2, .bytes_per_second = 3e9}},
-                        .decode_step_ms = 6.5f,
+                        .decode_step_seconds = 6.5e-3,
                         .draining = true};
   const TokenOut token{
       .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
@@ -203,8 +202,6 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.pages_total == 100);
   CHECK(announce.max_context == 4096);
   CHECK(announce.max_batch == 32);
-  CHECK(announce.n_layers == 28);
-  CHECK(announce.kv_token_bytes == 2048);
   CHECK(announce.max_slice_tokens == 8192);
   CHECK(announce.link_bytes_per_second == 1.5e9);
   CHECK(announce.reuses_kv);
@@ -214,9 +211,10 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(load.decode_waiting == 3);
   CHECK(load.pages_free == 4);
   CHECK(load.prefill_queued_pairs == 1e7);
-  CHECK(load.prefill_fit == std::get<WorkerLoad>(in.events[1]).prefill_fit);
+  CHECK(load.prefill_cost == std::get<WorkerLoad>(in.events[1]).prefill_cost);
   CHECK(load.links == std::get<WorkerLoad>(in.events[1]).links);
-  CHECK(load.decode_step_ms == 6.5f);
+  CHECK(load.fitted_tokens == 700);
+  CHECK(load.decode_step_seconds == 6.5e-3);
   CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);
   CHECK(token.request_id == ~0ull);
@@ -347,29 +345,28 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              Contains("announce.name"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_name("a\nb"); }),
              Contains("announce.name"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_n_layers(0); }),
-             Contains("announce.n_layers"));
-  CHECK_THAT(
-      Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->clear_kv_token_bytes(); }),
-      Contains("announce.kv_token_bytes"));
   CHECK_THAT(
       Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_max_slice_tokens(-1); }),
       Contains("announce.max_slice_tokens"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(1)->mutable_load()->set_pages_free(-1); }),
              Contains("load.pages_free"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_token(0);
+               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_n_layers(0);
              }),
-             Contains("load.prefill_fit.token"));
+             Contains("load.prefill_cost.n_layers"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_pair(-1e-9);
+               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_token(1e-16);
              }),
-             Contains("load.prefill_fit.pair"));
+             Contains("load.prefill_cost.token"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_fit()->set_error(
+               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_pair(-1e-9);
+             }),
+             Contains("load.prefill_cost.pair"));
+  CHECK_THAT(Refusal([](R* r) {
+               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_kv_bytes(
                    std::numeric_limits<double>::quiet_NaN());
              }),
-             Contains("load.prefill_fit.error"));
+             Contains("load.prefill_cost.kv_bytes"));
   CHECK_THAT(Refusal([](R* r) {
                r->mutable_events(1)->mutable_load()->mutable_links(0)->set_bytes_per_second(0);
              }),
@@ -385,10 +382,10 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              }),
              Contains("load.prefill_queued_pairs"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->set_decode_step_ms(
-                   std::numeric_limits<float>::infinity());
+               r->mutable_events(1)->mutable_load()->set_decode_step_seconds(
+                   std::numeric_limits<double>::infinity());
              }),
-             Contains("load.decode_step_ms"));
+             Contains("load.decode_step_seconds"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_token(-1); }),
              Contains("token.token"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_position(0); }),

@@ -275,14 +275,12 @@ TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
 }
 
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {
-  const WorkerAnnounce about{.n_layers = 4, .kv_token_bytes = 100};
-  CHECK(WorkSeconds(CostOf(about, {.token = 1e-3, .n_seen = 1}), PrefillWork::Of(100, 0)) ==
-        Approx(0.1));
-  CHECK(WorkSeconds(CostOf(about, {.token = 5e-4, .n_seen = 1}), PrefillWork::Of(500, 9999)) ==
-        Approx(0.25));
-  const PrefillCost cost =
-      CostOf(about, PrefillFit{.token = 1e-3, .pair = 1e-5, .floor = 7e-3, .n_seen = 1});
-  CHECK(cost.kv_bytes == 100);
+  const auto seconds = [](double token, const PrefillWork& work) {
+    return WorkSeconds({.n_layers = 4, .token = token}, work);
+  };
+  CHECK(seconds(2.5e-4, PrefillWork::Of(100, 0)) == Approx(0.1));
+  CHECK(seconds(1.25e-4, PrefillWork::Of(500, 9999)) == Approx(0.25));
+  const PrefillCost cost{.n_layers = 4, .token = 2.5e-4, .pair = 2.5e-6, .extra_tokens = 7};
   // Tokens cost more in a long prompt and behind other tokens.
   PrefillWork work = PrefillWork::Of(100, 0);
   CHECK(1e3 * WorkSeconds(cost, work) == Approx(100 + 50));

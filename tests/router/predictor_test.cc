@@ -60,7 +60,7 @@ TEST_CASE("a worker that has measured nothing is taken to be like the fastest on
   CHECK(f.At(kP2).prompt_seconds == Approx(0.01));
   CHECK(f.At(kP1).prompt_seconds == Approx(0.05));
   CHECK(f.At(kDecode).decode_seconds == Approx(0.02));
-  f.Load(kP1, {.decode_step_ms = 5});
+  f.Load(kP1, {.decode_step_seconds = 5e-3});
   CHECK(f.At(kDecode).decode_seconds == Approx(0.005));
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a report shortens the queue, but not by parts that it may not have se
 
 TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
   PredictorFixture f;
-  f.Load(kDecode, {.decode_step_ms = 10});
+  f.Load(kDecode, {.decode_step_seconds = 1e-2});
   CHECK(f.At(kDecode).room_wait_seconds == 0);
   f.members.OnNoRoom(kDecode, absl::Milliseconds(700), kNow);
   CHECK(f.At(kDecode).room_wait_seconds == Approx(0.7));

@@ -18,10 +18,16 @@ using Catch::Contains;
 
 constexpr Incarnation kDecode = 1, kTail = 11, kHead = 12;
 
-// Returns the cost of 100,000 tokens per second in short prompts, half of that in prompts of 8,192.
-PrefillFit Fit(double slowness = 1) {
-  return {
-      .token = 1e-5 * slowness, .pair = slowness * 1e-5 / 4096, .n_seen = 100, .n_tokens = 50'000};
+// Returns the load of a worker that computes 100,000 tokens per second in short prompts, half of
+// that in prompts of 8,192. floor: seconds of a slice on top of its tokens.
+WorkerLoad Measured(double slowness = 1, double floor = 0) {
+  const double token = 2.5e-6 * slowness;
+  return {.prefill_cost = {.n_layers = 4,
+                           .token = token,
+                           .pair = token / 4096,
+                           .extra_tokens = floor / (4 * token),
+                           .kv_bytes = 2048},
+          .fitted_tokens = 50'000};
 }
 
 double AloneMs(double tokens) { return 1e-2 * (tokens + tokens * tokens / 8192); }
@@ -37,8 +43,8 @@ struct RelayPlanningFixture : RouterHarness {  // two prefill workers and a deco
     JoinWide(kDecode, Role::kDecode);
     JoinWide(kTail, Role::kPrefill);
     JoinWide(kHead, Role::kPrefill);
-    ReportLoad(kTail, {.prefill_fit = Fit()});
-    ReportLoad(kHead, {.prefill_fit = Fit()});
+    ReportLoad(kTail, Measured());
+    ReportLoad(kHead, Measured());
   }
   void JoinWide(Incarnation id, Role role) {
     WorkerAnnounce announce = Announce(id, role);
@@ -81,9 +87,9 @@ TEST_CASE("a relay's slices follow what long prompts cost each worker") {
   CHECK(even[0] + even[1] == 8192);
   // Equal work: the first slice's x + x^2 / 8192 is half of 8192 + 8192.
   CHECK(even[0] == Approx(8192 * 0.618).margin(64));
-  r.ReportLoad(kHead, {.prefill_fit = Fit(3)});  // the head of the chain became slow
+  r.ReportLoad(kHead, Measured(3));  // the head of the chain became slow
   CHECK(r.Slices(8192)[0] < 8192 * 0.4);
-  r.ReportLoad(kHead, {.prefill_fit = Fit(1e4)});
+  r.ReportLoad(kHead, Measured(1e4));
   CHECK(r.Slices(8192) == std::vector<int32_t>{8192});
 }
 
@@ -98,12 +104,12 @@ TEST_CASE("before a worker has measured what prompts cost one computes them alon
     return r.End(id).timeline.slices.size();
   };
   CHECK(ranks() == 1);
-  PrefillFit fit = Fit();
-  fit.n_tokens = 200;  // in a few short prompts
-  REQUIRE(r.Report(kHead, {WorkerLoad{.prefill_fit = fit}}).ok());
+  WorkerLoad load = Measured();
+  load.fitted_tokens = 200;  // in a few short prompts
+  REQUIRE(r.Report(kHead, {load}).ok());
   CHECK(ranks() == 1);
-  fit.n_tokens = 1200;
-  REQUIRE(r.Report(kHead, {WorkerLoad{.prefill_fit = fit}}).ok());
+  load.fitted_tokens = 1200;
+  REQUIRE(r.Report(kHead, {load}).ok());
   CHECK(ranks() == 2);
 }
 
@@ -138,7 +144,7 @@ TEST_CASE("prefill workers that have to share their CPUs share no prompts") {
       announce.max_context = announce.pages_total = 1 << 20;
       announce.cpu_group = 5;
       announce.cpu_share = share;
-      REQUIRE(r.Report(worker, {announce, WorkerLoad{.prefill_fit = Fit()}}).ok());
+      REQUIRE(r.Report(worker, {announce, Measured()}).ok());
     }
     CHECK(r.Slices(8192).size() == (share == 1.0 ? 1 : 2));
   }
@@ -203,8 +209,9 @@ TEST_CASE("scored prompts, which take longer, say nothing about predictions") {
 TEST_CASE("a link that falls to a hundredth: later prompts are planned by its new speed") {
   RelayPlanningFixture r;
   const auto link = [&](double bytes_per_second) {
-    r.ReportLoad(kHead, {.prefill_fit = Fit(),
-                         .links = {{.peer = kTail, .bytes_per_second = bytes_per_second}}});
+    WorkerLoad load = Measured();
+    load.links = {{.peer = kTail, .bytes_per_second = bytes_per_second}};
+    r.ReportLoad(kHead, load);
   };
   // 2,048 bytes per token in each of 4 layers: 5,000 tokens are 10 MB per layer of 20 ms.
   link(1e9);
@@ -258,9 +265,7 @@ TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays eve
 
 TEST_CASE("what a relay costs in all counts for prompts to come where recent ones had to wait") {
   RelayPlanningFixture r;
-  PrefillFit fit = Fit();
-  fit.floor = 20e-3;  // per slice
-  for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, {.prefill_fit = fit});
+  for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, Measured(1, 20e-3));
   REQUIRE(r.Slices(8192).size() == 2);
   std::vector<RequestId> burst;
   for (int i = 0; i < 60; ++i) burst.push_back(r.Submit(30, 1));
@@ -302,11 +307,11 @@ TEST_CASE("who hands a relay's KV to the decode worker follows the links, unless
     RouterOptions options = Relays();
     options.relay.sharing = SharingOf({.push = said});
     RelayPlanningFixture r(options);
-    r.ReportLoad(kHead, {.prefill_fit = Fit(),
-                         .links = {{.peer = kTail, .bytes_per_second = bytes_per_second},
-                                   {.peer = kDecode, .bytes_per_second = bytes_per_second}}});
-    r.ReportLoad(kTail, {.prefill_fit = Fit(),
-                         .links = {{.peer = kDecode, .bytes_per_second = bytes_per_second}}});
+    WorkerLoad load = Measured();
+    load.links = {{.peer = kDecode, .bytes_per_second = bytes_per_second}};
+    r.ReportLoad(kTail, load);
+    load.links.push_back({.peer = kTail, .bytes_per_second = bytes_per_second});
+    r.ReportLoad(kHead, load);
     const RequestId id = r.Submit(8192, 2);
     const auto prefills = r.Sent<PrefillRequest>();
     REQUIRE(prefills.size() == 2);
@@ -392,9 +397,7 @@ TEST_CASE("at saturation with short prompts total tokens per second are those wi
     RouterOptions options = Relays();
     if (!relays) options.relay.min_tokens = 0;
     RelayPlanningFixture r(options);
-    PrefillFit fit = Fit();
-    fit.floor = 5e-4;
-    for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, {.prefill_fit = fit});
+    for (const Incarnation worker : {kTail, kHead}) r.ReportLoad(worker, Measured(1, 5e-4));
     std::map<Incarnation, double> busy_until;
     constexpr int kPrompts = 400, kAhead = 16;
     std::vector<std::pair<double, RequestId>> running;

@@ -261,7 +261,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
 
 TEST_CASE("head and tail are each charged for their slice until it is computed") {
   RelayHarness r;
-  REQUIRE(r.Report(kDecode1, {WorkerLoad{.decode_step_ms = 1}}).ok());
+  REQUIRE(r.Report(kDecode1, {WorkerLoad{.decode_step_seconds = 1e-3}}).ok());
   r.Join(kThird, Role::kPrefill);
   const RequestId relay = r.Submit(2000, 2);  // 1008 tokens at the head, 992 at the tail
   REQUIRE(r.LastPrefillWorker() == kHead);

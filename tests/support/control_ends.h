@@ -31,8 +31,6 @@ inline WorkerAnnounce TestAnnounce(Incarnation incarnation) {
   announce.transfer = {.incarnation = incarnation, .address = "127.0.0.1:1"};
   announce.page_tokens = 16;
   announce.max_context = 64;
-  announce.n_layers = 1;
-  announce.kv_token_bytes = 1;
   return announce;
 }
 

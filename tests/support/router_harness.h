@@ -35,14 +35,16 @@ inline WorkerAnnounce Announce(Incarnation id, Role role) {
   announce.pages_total = 1000;
   announce.max_context = 2048;
   announce.max_batch = 8;
-  announce.n_layers = 4;
-  announce.kv_token_bytes = 2048;
   return announce;
 }
 
 // Returns the load of a worker whose prompts cost the same per token at any length.
 inline WorkerLoad MeasuredLoad(double tokens_per_s) {
-  return {.prefill_fit = {.token = 1 / tokens_per_s, .n_seen = 1, .n_tokens = 1000}};
+  constexpr int kLayers = 4;
+  return {.prefill_cost = {.n_layers = kLayers,
+                           .token = 1 / (kLayers * tokens_per_s),
+                           .kv_bytes = 2048},
+          .fitted_tokens = 1000};
 }
 
 struct RouterHarness {

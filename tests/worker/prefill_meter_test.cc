@@ -28,43 +28,42 @@ double PromptSeconds(int tokens) {
   return seconds;
 }
 
-double Predict(const PrefillFit& fit, int tokens) {
-  return fit.floor + fit.token * tokens + fit.pair * CausalPairs(tokens, 0);
-}
+constexpr PrefillCost kShape{.n_layers = kLayers, .kv_bytes = 2048};
+
+double Predict(const PrefillMeter& meter, int tokens) { return meter.cost().Alone(tokens, 0); }
 
 }  // namespace
 
 TEST_CASE("nothing is told before the first step, and that is believed at once") {
-  PrefillMeter meter(kLayers, kStepTokens);
-  CHECK(meter.fit() == PrefillFit{});
+  PrefillMeter meter(kShape, kStepTokens);
+  CHECK(meter.cost() == kShape);
   meter.Add(0, 0, 1);
   meter.Add(10, 0, 0);
-  CHECK(meter.fit() == PrefillFit{});
+  CHECK(meter.cost() == kShape);
   meter.Add(100, CausalPairs(100, 0), 0.5);
-  CHECK(meter.fit().n_seen == 1);
-  CHECK(meter.fit().token == Approx(0.005));
-  CHECK(meter.fit().n_tokens == 100);
+  CHECK(meter.cost().token == Approx(0.005 / kLayers));
+  CHECK(meter.cost().kv_bytes == kShape.kv_bytes);
+  CHECK(meter.fitted_tokens() == 100);
   meter.Add(8, CausalPairs(8, 0), 0.1);  // too few tokens to give the cost of a token
-  CHECK(meter.fit().n_tokens == 100);
+  CHECK(meter.fitted_tokens() == 100);
 }
 
 TEST_CASE("first costs are told before the first step, and keep what steps do not show") {
   PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
-  PrefillMeter meter(kLayers, kStepTokens, first);
-  CHECK(meter.fit().n_seen == 1);
-  CHECK(meter.fit().n_tokens >= 1 << 20);
-  CHECK(Predict(meter.fit(), 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
+  PrefillMeter meter(kShape, kStepTokens, first);
+  CHECK(meter.fitted_tokens() >= 1 << 20);
+  CHECK(Predict(meter, 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
   // The machine is now half as fast: short prompts show it at once; long ones did not occur.
   for (int i = 0; i < 20; ++i) {
     const int tokens = 20 + 10 * i;
     meter.Add(tokens, CausalPairs(tokens, 0), 2 * StepSeconds(tokens, CausalPairs(tokens, 0)));
   }
-  CHECK(Predict(meter.fit(), 128) == Approx(2 * PromptSeconds(128)).epsilon(0.05));
-  CHECK(meter.fit().pair >= 0.5 * kLayers * first.pair);
+  CHECK(Predict(meter, 128) == Approx(2 * PromptSeconds(128)).epsilon(0.05));
+  CHECK(meter.cost().pair >= 0.5 * first.pair);
 }
 
 TEST_CASE("whole prompts are predicted from steps of several prompts") {
-  PrefillMeter meter(kLayers, kStepTokens);
+  PrefillMeter meter(kShape, kStepTokens);
   std::mt19937 random(1);
   std::normal_distribution<double> normal;
   for (int i = 0; i < 200; ++i) {
@@ -76,11 +75,8 @@ TEST_CASE("whole prompts are predicted from steps of several prompts") {
     }
     meter.Add(tokens, pairs, StepSeconds(tokens, pairs) * std::exp(0.02 * normal(random)));
   }
-  const PrefillFit fit = meter.fit();
-  CHECK(fit.n_seen == 200);
-  CHECK(fit.error < 0.05);
   for (const int tokens : {64, 512, 2048, 8192, 32768})
-    CHECK(Predict(fit, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
+    CHECK(Predict(meter, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
 }
 
 }  // namespace baton

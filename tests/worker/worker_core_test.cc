@@ -211,23 +211,23 @@ TEST_CASE(
     "waits") {
   WorkerFixture rig;
   rig.Tail(false);
-  CHECK(rig.load.prefill_fit == PrefillFit{});
+  CHECK_FALSE(rig.load.prefill_cost.is_known());
   CHECK(rig.load.prefill_queued_tokens == 8);
   CHECK(rig.load.prefill_queued_pairs == 8 * 12 + 8 * 8 / 2);
   rig.Flow(1, 3);
   rig.Turns();
   rig.now += absl::Seconds(2);  // the load is reported again
   rig.Turns();
-  CHECK(rig.load.prefill_fit.n_seen == 1);
   // The times of the slice's six blocks, without other work between them.
-  CHECK(rig.load.prefill_fit.token * 8 + rig.load.prefill_fit.pair * 128 == Approx(6 * 10e-6));
+  const PrefillCost cost = rig.load.prefill_cost;
+  CHECK(cost.n_layers * (cost.token * 8 + cost.pair * 128) == Approx(6 * 10e-6));
   CHECK(rig.load.prefill_queued_pairs == 0);
   rig.Sequence();
   rig.Turns();
   rig.now += absl::Seconds(2);
   rig.Turns();
   CHECK(rig.core->metrics().steps > 1);
-  CHECK(rig.load.prefill_fit.n_seen == 1);
+  CHECK(rig.load.prefill_cost == cost);
 }
 
 TEST_CASE("a load tells the speeds of links, which alone are no reason for one") {
@@ -318,7 +318,7 @@ TEST_CASE("scoring a prompt is part of its step, and the step's rows do not wait
   CHECK(rig.tokens[9].at(0).token == Expected(rig.prompt, 1).tokens[0]);
   rig.now += absl::Seconds(2);
   rig.Turns();
-  CHECK(rig.load.prefill_fit.token < 1e-3);  // what prompts cost that are not scored
+  CHECK(rig.load.prefill_cost.token < 1e-3);  // what prompts cost that are not scored
 }
 
 TEST_CASE("shorter prompts pass a slice, and a cancel reaches it, within one block") {

@@ -1,4 +1,4 @@
-#include "planner/prefill_cost.h"
+#include "common/prefill_cost.h"
 
 #include <algorithm>
 

@@ -1,9 +1,7 @@
-// Cost model of prefill (docs/PLANNER.md, cost): the fitted constants of one layer on a worker and
-// of a link, used by the partition and by PlanRelay. Plain values in seconds, tokens and bytes;
-// pure functions, any thread.
+// Cost model of prefill (docs/PLANNER.md, cost): the constants of one layer on a worker, which fits
+// them to its steps, reports them, and is planned with by them. Plain values in seconds, tokens and
+// bytes; pure functions, any thread.
 #pragma once
-
-#include <limits>
 
 namespace baton {
 
@@ -16,14 +14,16 @@ double CausalPairs(double tokens, double before);
 
 struct PrefillCost {
   int n_layers = 1;
-  double token = 0;         // seconds per token and layer in the linear layers
+  double token = 0;         // seconds per token and layer in the linear layers; 0: not known
   double pair = 0;          // seconds per (query, key) pair and layer, all heads
   double extra_tokens = 0;  // loss of small batches in the linear layers, in tokens
   double min_linear = 0;    // seconds per layer: launches, or the weights read once
   double head = 0;          // seconds per prompt after the last layer
   double kv_bytes = 0;      // bytes of K and V of one token in one layer
   PairKernel kernel = PairKernel::kCausal;
+  bool operator==(const PrefillCost&) const = default;
 
+  bool is_known() const { return token > 0; }
   // Seconds of the linear layers of one layer.
   double Linear(double tokens) const;
   // Pairs of `tokens` queries that the kernel computes, behind `before` earlier keys.
@@ -32,12 +32,6 @@ struct PrefillCost {
   double Layer(double tokens, double before) const;
   // Seconds of a whole prompt on one worker: `tokens` new tokens behind a cached prefix.
   double Alone(double tokens, double prefix) const;
-};
-
-// The default is a link without cost.
-struct ChainLink {
-  double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
-  double latency = 0;                                                 // seconds per message
 };
 
 }  // namespace baton
