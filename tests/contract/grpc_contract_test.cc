@@ -78,9 +78,13 @@ class BareStream : public grpc::ClientBidiReactor<wire::WorkerReport, wire::Rout
   grpc::ClientContext* const context_;
 };
 
-wire::WorkerReport LoadReport() {
+wire::WorkerReport LoadReport(int n_events = 1) {
   wire::WorkerReport report;
-  report.add_events()->mutable_load()->set_decode_rows(1);
+  for (int i = 0; i < n_events; ++i) {
+    wire::WorkerLoad* const load = report.add_events()->mutable_load();
+    load->set_decode_rows(1 + i);
+    load->mutable_prefill_fit();  // of no step yet
+  }
   return report;
 }
 
@@ -145,8 +149,7 @@ TEST_CASE("flow control: what the reader does not read stops the writer, and not
   grpc::ClientContext context;
   BareStream stream(router.address(), &context);
   stream.Start();
-  wire::WorkerReport report;
-  for (int i = 0; i < 10000; ++i) report.add_events()->mutable_load()->set_decode_rows(i);
+  const wire::WorkerReport report = LoadReport(10000);
   constexpr int kReports = 200;
   std::thread writer([&] {
     for (int i = 0; i < kReports; ++i) stream.Write(report);
