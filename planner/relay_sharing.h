@@ -1,6 +1,6 @@
 // How the ranks of a relay share a prompt, and which of them hand KV to the decode worker: by the
-// closed form, and by what is predicted to be sooner. Comparisons put another in its place
-// (relay_lab.h). Immutable; any thread.
+// closed form, and by what is predicted to be sooner. RelayRules may name another. Immutable; any
+// thread.
 #pragma once
 
 #include <span>

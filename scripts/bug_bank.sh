@@ -38,7 +38,7 @@ check() {
     apply "$name" . --dry-run || complain "$bank/$name.patch does not apply"
     for file in $(changed_files "$name"); do
       case $file in
-        bench/* | tests/*) complain "$bank/$name.patch changes $file, which is no product code" ;;
+        bench/* | lab/* | tests/*) complain "$bank/$name.patch changes $file, which is no product code" ;;
         *.cc | *.h) ;;
         *) complain "$bank/$name.patch changes $file, which is no product code" ;;
       esac

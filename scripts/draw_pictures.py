@@ -121,8 +121,9 @@ def cluster():
 
 ROOMS = [  # from the roof down: floor, [(room, what it does, weight of its width)]
     ("roof", [("server/cli", "main() and the commands; alone sees bench", 1)]),
-    ("5", [("server", "http · api · config · process: HTTP in, streams out", 3),
+    ("6", [("server", "http · api · config · process: HTTP in, streams out", 3),
            ("bench", "kernels · relay · load", 1)]),
+    ("5", [("lab", "for comparisons only: slow links, other ways of relays", 1)]),
     ("4", [("worker", "both phases on one engine: WorkerCore, engine thread", 1)]),
     ("3", [("router", "chooses who computes", 1),
            ("prefill_worker", "prompts to KV, first token", 1),
@@ -136,7 +137,7 @@ ROOMS = [  # from the roof down: floor, [(room, what it does, weight of its widt
 
 def rooms():
     """The floors: the rooms of each, and the allowed includes."""
-    p = Picture(880, 446, "The rooms of the repository, by floor; includes go strictly downwards")
+    p = Picture(880, 504, "The rooms of the repository, by floor; includes go strictly downwards")
     colours = {"router": ROUTER, "prefill_worker": PREFILL, "decode_worker": DECODE,
                "worker": "#fff6d6", "server": ROUTER, "server/cli": ROUTER}
     left, width, gap, height = 84, 772, 12, 48
@@ -151,7 +152,7 @@ def rooms():
             p.text(middle, y + 21, name, 15, bold=True)
             p.text(middle, y + 38, what, 11, SOFT)
             x += unit * weight + gap
-    p.text(470, 436, "An include goes from a room to floors below it, never up and never sideways.",
+    p.text(470, 494, "An include goes from a room to floors below it, never up and never sideways.",
            12, SOFT)
     return p
 

@@ -12,9 +12,9 @@
 #include "engine/step/engine_options.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
-#include "kvtransfer/transfer_filter.h"
 #include "planner/partition_table.h"
 #include "proto/messages.h"
+#include "worker/transfer_filter.h"
 #include "worker/worker_core.h"
 
 namespace baton {

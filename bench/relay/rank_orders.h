@@ -11,7 +11,7 @@
 #include "common/status.h"
 #include "engine/step/backend.h"
 #include "engine/step/engine_lab.h"
-#include "kvtransfer/links/link_pace.h"
+#include "lab/link_pace.h"
 
 namespace baton {
 

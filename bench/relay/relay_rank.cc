@@ -11,8 +11,8 @@
 #include "bench/relay/rank_stage.h"
 #include "common/cpus.h"
 #include "engine/load_backend.h"
-#include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/links/ucx_link.h"
+#include "lab/paced_link.h"
 #include "worker/pool_view.h"
 
 namespace baton {

@@ -10,7 +10,7 @@
 
 #include "bench/relay/task_graph.h"
 #include "common/prefill_cost.h"
-#include "kvtransfer/links/link_noise.h"
+#include "lab/link_noise.h"
 #include "planner/chain_link.h"
 
 namespace baton {

@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "common/settings.h"
 #include "common/status.h"
+#include "lab/lab_config.h"
 #include "router/router_options.h"
 #include "server/api/api_front_options.h"
 #include "server/api/model_config.h"
-#include "server/config/lab_config.h"
 #include "server/http/http_server_options.h"
 #include "worker/worker_options.h"
 

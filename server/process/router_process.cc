@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"

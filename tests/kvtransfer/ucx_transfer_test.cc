@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "kvtransfer/links/paced_link.h"
 #include "kvtransfer/links/ucx_link.h"
+#include "lab/paced_link.h"
 #include "tests/kvtransfer/process_view.h"
 #include "tests/kvtransfer/transfer_node.h"
 

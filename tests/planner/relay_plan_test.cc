@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "planner/chain_estimate.h"
-#include "planner/relay_lab.h"
 
 namespace baton {
 namespace {
@@ -253,27 +252,6 @@ TEST_CASE(
     record.Add(4096, 2, 3);
   }
   CHECK(ranks() == 2);
-}
-
-TEST_CASE("slices by a table, or even ones, where that is asked for") {
-  PartitionTable table;
-  table.of_ranks[2] = {{4096, {.75, .25}}};
-  const auto slices = [&](PartitionMode mode, int max_ranks) {
-    return TokensOf(PlanRelay(
-        Cost(), PlanRecord(), Idle(4),
-        {.tokens = 4096,
-         .rules = {
-             .min_ranks = max_ranks,
-             .max_ranks = max_ranks,
-             .sharing = SharingOf(
-                 {.partition = mode, .table = std::make_shared<const PartitionTable>(table)})}}));
-  };
-  CHECK(slices(PartitionMode::kTable, 2) == std::vector<int>{3072, 1024});
-  CHECK(slices(PartitionMode::kTable, 4) == std::vector<int>{4096});  // the table has no entry
-  CHECK(slices(PartitionMode::kEven, 4) == std::vector<int>(4, 1024));
-  const std::vector<int> closed = slices(PartitionMode::kClosed, 2);
-  CHECK(closed[0] > closed[1]);
-  CHECK(closed[0] < 3072);
 }
 
 TEST_CASE("workers on the same CPUs are no faster together than these") {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/whole_planes.h"
+#include "lab/whole_planes.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/prefill_parts.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 

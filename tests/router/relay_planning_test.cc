@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kvtransfer/protocol/transfer_core.h"
-#include "kvtransfer/whole_planes.h"
+#include "lab/whole_planes.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/swarm.h"

@@ -2,7 +2,7 @@
 // and without another worker as replacement. Its tokens must be right, and only the lost worker's
 // slices may be computed twice.
 #include "common/log.h"
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 #include "tests/sim/world.h"
 
 #include <catch2/catch.hpp>

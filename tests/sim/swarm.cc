@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 
 namespace baton::sim {
 namespace {

@@ -24,15 +24,16 @@ inline const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"decode_worker", {"common", "proto", "engine", "kvtransfer"}},
     {"worker",
      {"common", "proto", "engine", "kvtransfer", "planner", "prefill_worker", "decode_worker"}},
+    {"lab", {"common", "engine", "kvtransfer", "planner", "worker"}},
     {"bench",
      {"common", "proto", "text", "engine", "kvtransfer", "planner", "prefill_worker",
-      "decode_worker", "worker"}},
+      "decode_worker", "worker", "lab"}},
     {"server",
      {"common", "proto", "text", "engine", "kvtransfer", "planner", "router", "prefill_worker",
-      "decode_worker", "worker", "bench"}},
+      "decode_worker", "worker", "lab", "bench"}},
 };
 
-// Returns the rooms of the product: all except bench.
+// Returns the rooms of the product: all except bench. The product offers lab's parts as lab.*.
 inline std::vector<std::string> ProductRooms() {
   std::vector<std::string> rooms;
   for (const auto& [room, floor] : kMayInclude)

@@ -1,5 +1,5 @@
 // Cells of relay hops that wait for their plane, before the transfer room.
-#include "kvtransfer/whole_planes.h"
+#include "lab/whole_planes.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "server/config/lab_config.h"
+#include "lab/lab_config.h"
 
 namespace baton {
 namespace {

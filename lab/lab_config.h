@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "common/settings.h"
 #include "engine/step/engine_lab.h"
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 
 namespace baton {
 

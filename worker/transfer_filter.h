@@ -1,5 +1,5 @@
-// Stands between an engine and its transfer room, and changes what the room is told. The product
-// has none; comparisons do (whole_planes.h).
+// Stands between a worker's engine and its transfer room, and changes what the room is told
+// (WorkerStart::filter).
 #pragma once
 
 #include <functional>

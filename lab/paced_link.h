@@ -20,8 +20,8 @@
 #include <variant>
 #include <vector>
 
-#include "kvtransfer/links/link_pace.h"
 #include "kvtransfer/protocol/link.h"
+#include "lab/link_pace.h"
 
 namespace baton {
 

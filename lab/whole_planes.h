@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvtransfer/transfer_filter.h"
+#include "worker/transfer_filter.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "kvtransfer/whole_planes.h"
+#include "lab/whole_planes.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // An emulated link keeps the contract of link.h and takes the expected time.
-#include "kvtransfer/links/paced_link.h"
+#include "lab/paced_link.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "planner/relay_lab.h"
+#include "lab/relay_lab.h"
 
 #include "common/check.h"
 

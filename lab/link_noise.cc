@@ -1,4 +1,4 @@
-#include "kvtransfer/links/link_noise.h"
+#include "lab/link_noise.h"
 
 #include <random>
 

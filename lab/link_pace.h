@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kvtransfer/links/link_noise.h"
+#include "lab/link_noise.h"
 
 namespace baton {
 

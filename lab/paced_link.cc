@@ -1,4 +1,4 @@
-#include "kvtransfer/links/paced_link.h"
+#include "lab/paced_link.h"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
