@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/link_rate.h"
 #include "common/prefill_cost.h"
 #include "common/sampling_params.h"
 #include "common/ticket.h"
@@ -127,14 +128,6 @@ struct WorkerAnnounce {
   // unknown), and the fraction of it that the worker's threads use (1 = all).
   uint64_t cpu_group = 0;
   double cpu_share = 0;
-};
-
-// The link from a worker to a receiver of its KV, as the worker measured it.
-struct LinkRate {
-  Incarnation peer = 0;
-  double bytes_per_second = 0;
-  int64_t round_trip_us = 0;  // of a message and its answer; 0: unknown
-  bool operator==(const LinkRate&) const = default;
 };
 
 // Sent on change, at most every 20 ms, and every second while idle.

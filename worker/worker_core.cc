@@ -189,9 +189,7 @@ void WorkerCore::Handle(TransferEvent event) {
           [this](const InflowFailed& e) { prefill_.prompts().Failed(e, ports_.clock()); },
           [this](LinksMeasured& e) {
             if (e.links.size() > ControlLimits::kLinks) e.links.resize(ControlLimits::kLinks);
-            links_.clear();
-            for (const LinkSpeed& link : e.links)
-              links_.push_back({link.peer, link.bytes_per_second, link.round_trip_us});
+            links_ = std::move(e.links);
           },
       },
       event);

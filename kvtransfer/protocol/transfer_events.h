@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/link_rate.h"
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
@@ -178,17 +179,10 @@ struct InflowFailed {  // cancelled, refused, source lost, dispatched anew, shut
   Epoch epoch = 0;
   absl::Status status;
 };
-// The speed of the link to one peer that receives handoffs from this worker, as measured here.
-struct LinkSpeed {
-  Incarnation peer = 0;
-  double bytes_per_second = 0;  // at least 1
-  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: unknown
-  bool operator==(const LinkSpeed&) const = default;
-};
 // All links of known speed, in order of incarnation. Emitted when one was measured anew, at most
 // every 20 ms.
 struct LinksMeasured {
-  std::vector<LinkSpeed> links;
+  std::vector<LinkRate> links;
 };
 using TransferEvent =
     std::variant<HandoffPromised, HandoffNoRoom, HandoffEnded, HandoffArrived, HandoffAborted,

@@ -242,7 +242,7 @@ TEST_CASE("a load tells the speeds of links, which alone are no reason for one")
   CHECK(links_after(absl::Milliseconds(500)).empty());
   CHECK(links_after(absl::Seconds(1)) == std::vector<LinkRate>{{3, 5e6, 70}, {4, 2e6, 0}});
   rig.core->Handle(
-      TransferEvent(LinksMeasured{std::vector<LinkSpeed>(ControlLimits::kLinks + 1, {3, 1e6, 0})}));
+      TransferEvent(LinksMeasured{std::vector<LinkRate>(ControlLimits::kLinks + 1, {3, 1e6, 0})}));
   CHECK(links_after(absl::Seconds(1)).size() == ControlLimits::kLinks);
 }
 
