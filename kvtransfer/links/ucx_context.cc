@@ -101,6 +101,42 @@ absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context) {
   return UcxWorker(worker);
 }
 
+absl::Status SetUcxHandler(const UcxWorker& worker, unsigned id, ucp_am_recv_callback_t callback,
+                           void* arg) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                     UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  param.id = id;
+  param.cb = callback;
+  param.arg = arg;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(worker.get(), &param);
+  return status == UCS_OK ? absl::OkStatus() : UcxError("setting a message handler", status);
+}
+
+absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, const sockaddr_in& address,
+                                            const ucp_listener_conn_handler_t& handler) {
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
+  params.conn_handler = handler;
+  ucp_listener_h listener = nullptr;
+  if (const ucs_status_t status = ucp_listener_create(worker.get(), &params, &listener);
+      status != UCS_OK)
+    return UcxError(
+        absl::StrCat("listening at ", FormatSocketAddress(address), " (is the port taken?)"),
+        status);
+  return UcxListener(listener);
+}
+
+absl::StatusOr<std::string> AddressOf(const UcxListener& listener) {
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (const ucs_status_t status = ucp_listener_query(listener.get(), &attributes); status != UCS_OK)
+    return UcxError("asking for the listener's address", status);
+  return FormatSocketAddress(reinterpret_cast<const sockaddr_in&>(attributes.sockaddr));
+}
+
 absl::StatusOr<sockaddr_in> ParseSocketAddress(const std::string& address) {
   sockaddr_in parsed{};
   parsed.sin_family = AF_INET;

@@ -36,6 +36,15 @@ absl::Status UcxError(std::string_view what, ucs_status_t status);
 absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host);
 // Creates a worker for one thread. The context must outlive the worker. Unavailable: UCX refused.
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
+// Lets `callback` handle whole messages of this id; it gets `arg`. Unavailable: UCX refused.
+absl::Status SetUcxHandler(const UcxWorker& worker, unsigned id, ucp_am_recv_callback_t callback,
+                           void* arg);
+// Listens at the address; port 0 picks one. The worker must outlive the listener, or UCX complains.
+// Unavailable: UCX refused, for example because the port is taken.
+absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, const sockaddr_in& address,
+                                            const ucp_listener_conn_handler_t& handler);
+// The address with the port that was picked. Unavailable: UCX refused.
+absl::StatusOr<std::string> AddressOf(const UcxListener& listener);
 
 // "127.0.0.1:8000"; IPv4 addresses, as UCX 1.13's tcp transport speaks. InvalidArgument: anything
 // else.

@@ -1,12 +1,14 @@
 #include "kvtransfer/links/ucx_link.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "kvtransfer/links/ucx_context.h"
+#include "kvtransfer/links/ucx_memory.h"
 
 namespace baton {
 namespace {
@@ -22,7 +24,7 @@ class UcxLink final : public Link {
   ~UcxLink() override;
 
   const std::string& address() const override { return address_; }
-  void Register(std::byte* base, int64_t bytes) override;
+  void Register(std::byte* base, int64_t bytes) override { memory_->Register(base, bytes); }
   ConnectionId Connect(const std::string& address) override;
   void Send(ConnectionId connection, std::string message) override;
   void Announce(ConnectionId connection, OperationId operation,
@@ -59,11 +61,6 @@ class UcxLink final : public Link {
     void* descriptor;
     uint64_t length;
   };
-  struct Region {
-    std::byte* base;
-    int64_t bytes;
-    ucp_mem_h memory;
-  };
 
   UcxLink() = default;
 
@@ -78,8 +75,6 @@ class UcxLink final : public Link {
   static void OnReceived(void* request, ucs_status_t status, size_t length,
                          void* user_data) noexcept;
 
-  absl::Status Listen(const sockaddr_in& address);
-  absl::Status SetHandler(unsigned id, ucp_am_recv_callback_t callback);
   Connection* Find(ConnectionId id);
   Connection* FindByReply(const ucp_am_recv_param_t* param);
   // Shared by both ways of making an endpoint; on failure Poll reports the connection as lost.
@@ -94,14 +89,13 @@ class UcxLink final : public Link {
   // Handles the three ways in which a UCX call ends: done, failed, or under way and completed by
   // its callback.
   void Follow(ucs_status_ptr_t result, Operation* operation);
-  void AddMemory(const std::byte* address, uint64_t length, ucp_request_param_t* param) const;
 
   UcxContext context_;
+  std::optional<UcxMemory> memory_;
   UcxWorker worker_;
   UcxListener listener_;
   std::string address_;
   int wake_fd_ = -1;
-  std::vector<Region> regions_;
 
   ConnectionId next_connection_ = 1;
   AnnouncementId next_announcement_ = 1;
@@ -122,46 +116,17 @@ absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host, int
   ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocketAddress(absl::StrCat(host, ":", port)));
   std::unique_ptr<UcxLink> link(new UcxLink);
   ASSIGN_OR_RETURN(link->context_, MakeUcxContext(address.sin_addr));
+  link->memory_.emplace(link->context_.get());
   ASSIGN_OR_RETURN(link->worker_, MakeUcxWorker(link->context_));
   if (const ucs_status_t status = ucp_worker_get_efd(link->worker_.get(), &link->wake_fd_);
       status != UCS_OK)
     return UcxError("asking for the wake-up descriptor", status);
-  RETURN_IF_ERROR(link->SetHandler(kControlId, &UcxLink::OnControl));
-  RETURN_IF_ERROR(link->SetHandler(kChunkId, &UcxLink::OnChunk));
-  RETURN_IF_ERROR(link->Listen(address));
+  RETURN_IF_ERROR(SetUcxHandler(link->worker_, kControlId, &UcxLink::OnControl, link.get()));
+  RETURN_IF_ERROR(SetUcxHandler(link->worker_, kChunkId, &UcxLink::OnChunk, link.get()));
+  ASSIGN_OR_RETURN(link->listener_, MakeUcxListener(link->worker_, address,
+                                                    {&UcxLink::OnConnectRequest, link.get()}));
+  ASSIGN_OR_RETURN(link->address_, AddressOf(link->listener_));
   return link;
-}
-
-absl::Status UcxLink::SetHandler(unsigned id, ucp_am_recv_callback_t callback) {
-  ucp_am_handler_param_t param{};
-  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                     UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  param.id = id;
-  param.cb = callback;
-  param.arg = this;
-  param.flags = UCP_AM_FLAG_WHOLE_MSG;
-  const ucs_status_t status = ucp_worker_set_am_recv_handler(worker_.get(), &param);
-  return status == UCS_OK ? absl::OkStatus() : UcxError("setting a message handler", status);
-}
-
-absl::Status UcxLink::Listen(const sockaddr_in& address) {
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
-  params.conn_handler = {&UcxLink::OnConnectRequest, this};
-  ucp_listener_h listener = nullptr;
-  if (const ucs_status_t status = ucp_listener_create(worker_.get(), &params, &listener);
-      status != UCS_OK)
-    return UcxError(
-        absl::StrCat("listening at ", FormatSocketAddress(address), " (is the port taken?)"),
-        status);
-  listener_.reset(listener);
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (const ucs_status_t status = ucp_listener_query(listener, &attributes); status != UCS_OK)
-    return UcxError("asking for the listener's address", status);
-  address_ = FormatSocketAddress(reinterpret_cast<const sockaddr_in&>(attributes.sockaddr));
-  return absl::OkStatus();
 }
 
 UcxLink::~UcxLink() {
@@ -179,32 +144,6 @@ UcxLink::~UcxLink() {
   for (const ucp_conn_request_h request : connect_requests_)
     ucp_listener_reject(listener_.get(), request);
   listener_.reset();  // before the worker, or UCX complains
-  for (const Region& region : regions_) ucp_mem_unmap(context_.get(), region.memory);
-}
-
-// ---- memory ----
-
-void UcxLink::Register(std::byte* base, int64_t bytes) {
-  ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = base;
-  params.length = static_cast<size_t>(bytes);
-  ucp_mem_h memory = nullptr;
-  // Only an optimisation: UCX registers unregistered memory on every use.
-  if (ucp_mem_map(context_.get(), &params, &memory) == UCS_OK)
-    regions_.push_back({base, bytes, memory});
-}
-
-void UcxLink::AddMemory(const std::byte* address, uint64_t length,
-                        ucp_request_param_t* param) const {
-  param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param->memory_type = UCS_MEMORY_TYPE_HOST;
-  for (const Region& region : regions_) {
-    if (address < region.base || address + length > region.base + region.bytes) continue;
-    param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    param->memh = region.memory;
-    return;
-  }
 }
 
 // ---- connections ----
@@ -360,7 +299,7 @@ void UcxLink::Announce(ConnectionId id, OperationId operation_id,
   param.flags = UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY;
   param.cb.send = &UcxLink::OnSent;
   param.user_data = operation;
-  AddMemory(payload, length, &param);
+  memory_->Describe(payload, length, &param);
   Follow(ucp_am_send_nbx(connection->endpoint, kChunkId, operation->header.data(),
                          operation->header.size(), payload, length, &param),
          operation);
@@ -440,7 +379,7 @@ void UcxLink::Accept(AnnouncementId announcement, OperationId operation_id,
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = &UcxLink::OnReceived;
   param.user_data = operation;
-  AddMemory(destination, held.length, &param);
+  memory_->Describe(destination, held.length, &param);
   // Exactly the announced length: UCX aborts the process on a shorter receive.
   Follow(ucp_am_recv_data_nbx(worker_.get(), held.descriptor, destination, held.length, &param),
          operation);
