@@ -1,4 +1,8 @@
 // Two Transfers with their link threads over an emulated link.
+#include <chrono>
+#include <memory>
+#include <vector>
+
 #include "lab/paced_link.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/mem_link.h"

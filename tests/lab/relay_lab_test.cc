@@ -1,7 +1,9 @@
 // Plans of relays whose slices are found in another way than the planner's.
 #include "lab/relay_lab.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "planner/relay_plan.h"
 
