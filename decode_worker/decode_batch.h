@@ -14,16 +14,13 @@
 // router asks for cover to the end for a request that was preempted kMaxPreemptions times, so each
 // ends. A row waits only while free pages of the transfer room are on their way back.
 //
-// sequence_state.cc has the table of states, with deadlines.
-//
-// A step: Contribute, StepDone. Events come between steps, never inside one.
+// A step: Contribute, StepDone. Events come between steps, never inside one. What is refused is an
+// absl::Status inside, and a PartEnded (kFailed) for the router.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -32,10 +29,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/status.h"
 #include "common/token_grammar.h"
 #include "decode_worker/decode_options.h"
-#include "decode_worker/sequence_state.h"
+#include "decode_worker/sequence.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/model/model_desc.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
@@ -49,22 +48,22 @@ using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;
 
 class DecodeBatch {
  public:
-  // CHECKs that vocab and max_batch are above 0. The pool must outlive the batch. Pages of
-  // sequences are not given back at destruction: CancelAll first.
-  DecodeBatch(const DecodeOptions& options, const DecodeFacts& facts, KvPool* pool);
-  ~DecodeBatch();
+  // CHECKs that max_batch is above 0. Model and pool outlive the batch. Pages of sequences are not
+  // given back at destruction: CancelAll first.
+  DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool);
   DecodeBatch(const DecodeBatch&) = delete;
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
   // Ends earlier attempts at the request; one that comes after a later one is ignored. A request
-  // that cannot be met ends as kFailed: no prompt, no token to make, max_sequences reached.
-  // grammar: compiled from sampling.grammar; null: there is none.
+  // that cannot be met ends as kFailed: CheckRequest, max_sequences. grammar: compiled from
+  // sampling.grammar; null: there is none.
   void Expect(DecodeRequest request, absl::Time now, SharedGrammar grammar = nullptr);
   // Takes KV that is here, by handoff or from this worker's own prefill; the pages are the batch's
   // from now on.
-  void Arrived(HandoffArrived arrived, absl::Time now);
-  void Aborted(const HandoffAborted& event);  // ends the sequence, unless its KV has come
+  void On(HandoffArrived& event, absl::Time now);
+  // Ends the sequence, unless its KV has come.
+  void On(const HandoffAborted& event, absl::Time now);
   // Ends the attempts 1..up_to. KV of them that comes later is given back.
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
@@ -78,16 +77,15 @@ class DecodeBatch {
   // wanted. If the result is not 0, the step is run and StepDone follows, before any other event.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
   // The rows of the step that need a mask before StepDone (SequenceSampling::MakeMask).
-  std::span<SequenceSampling* const> unmasked() const { return unmasked_; }
+  std::vector<SequenceSampling*> unmasked() const;
   // Samples a token for each row from the step's logits, and ends the sequences that are complete.
   void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
 
-  // Effects since the last call, appended in order.
-  void TakeEffects(std::vector<DecodeEffect>* out);
+  // Effects since the last call, in order.
+  std::vector<DecodeEffect> TakeEffects() { return std::exchange(effects_, {}); }
 
   // --- what the worker reports and the lender must know
   int n_rows() const { return static_cast<int>(rows_.size()); }
-  bool has_rows() const { return !rows_.empty() || !ready_.empty(); }  // now or at the next step
   int n_waiting() const;  // named by the router and without a row
   int n_sequences() const { return static_cast<int>(sequences_.size()); }  // with KV or request
   int expected_pages() const;  // pages of sequences whose KV is not here yet
@@ -97,34 +95,30 @@ class DecodeBatch {
   int steps_to_first_end() const;  // steps until the first row ends; 0: no row
 
  private:
-  using Key = std::pair<RequestId, Epoch>;
-  struct Sequence;
+  struct StepRow {
+    Sequence* sequence;
+    int logits;  // index in the step's logits
+  };
 
-  Sequence* Find(const Key& key);
-  Sequence* FindOrMake(const Key& key);
+  Sequence* FindOrMake(const Sequence::Key& key);
   void Complete(Sequence* sequence, absl::Time now);
-  absl::Time DeadlineOf(const Sequence& sequence) const;
-  std::string WhyRefused(const Sequence& sequence) const;
-  void End(Sequence* sequence, EndReason reason, std::string message, absl::Time now,
+  void End(Sequence* sequence, EndReason reason, const absl::Status& why = absl::OkStatus(),
            PartFault fault = PartFault::kOwn);
+  void Remove(Sequence* sequence);
   void Remember(RequestId request, Epoch up_to);
-  bool WasCancelled(RequestId request, Epoch epoch) const;
-  bool IsCovered(const Sequence& sequence) const;
-  void Trim(Sequence* sequence);
-  int RoomLeft(const Sequence& sequence) const;
-  void Grow(absl::Time now, int reclaimable);
+  bool WasCancelled(const Sequence::Key& key) const;
+  void Grow(int reclaimable);
   Sequence* YoungestToPreempt() const;
 
   const DecodeOptions options_;
-  const DecodeFacts facts_;
+  const ModelDesc& model_;
   KvPool* const pool_;
   // Ordered, so that work for all sequences is done in the same order in every run.
-  absl::btree_map<Key, std::unique_ptr<Sequence>> sequences_;
-  std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
-  std::vector<Sequence*> rows_;  // in order of joining
-  std::vector<int> logits_;      // (rows) index of the logits in the running step; -1: no room
-  std::vector<SequenceSampling*> unmasked_;  // of the running step
-  std::vector<SampleRow> sample_rows_;       // scratch of StepDone
+  absl::btree_map<Sequence::Key, std::unique_ptr<Sequence>> sequences_;
+  std::deque<Sequence*> ready_;    // complete, in order, waiting for a row
+  std::vector<Sequence*> rows_;    // in order of joining
+  std::vector<StepRow> step_;      // the running step's, in the order of rows_
+  std::vector<SampleRow> sample_;  // scratch of StepDone
   std::vector<SampledToken> sampled_;
   // Remembered cancels: KV that arrives after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;

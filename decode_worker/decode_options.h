@@ -1,14 +1,10 @@
-// Options of a DecodeBatch, constant while it lives: what a user or a test sets, and facts about
-// the engine. Plain data.
+// Options of a DecodeBatch, constant while it lives: what a user or a test sets. Plain data.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "absl/time/time.h"
-#include "common/settings.h"
 #include "common/state_machine.h"
-#include "engine/model/rope.h"
 
 namespace baton {
 
@@ -22,15 +18,6 @@ struct DecodeOptions {
   absl::Duration kv_timeout = absl::Minutes(30);
   absl::Duration wait_timeout = absl::Minutes(10);
   TransitionCounts* transitions = nullptr;  // counts transitions, outlives the batch; tests only
-};
-
-// Declares SECTION.max_batch. `options` must outlive the settings.
-void DeclareDecode(const std::string& section, DecodeOptions* options, Settings* settings);
-
-// Facts about the engine.
-struct DecodeFacts {
-  int32_t vocab = 0;  // token ids are in [0, vocab)
-  RopeDesc rope{};    // the model's: chooses the range of a request
 };
 
 }  // namespace baton

@@ -1,7 +1,6 @@
 #include "decode_worker/page_lender.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/check.h"
 
@@ -12,12 +11,12 @@ PageLender::PageLender(KvPool* pool, bool eager, int pages_per_turn)
   BATON_CHECK(pages_per_turn > 0);
 }
 
-void PageLender::Arrived(int n_pages) {
-  lent_ -= n_pages;
+void PageLender::On(const HandoffArrived& event, absl::Time) {
+  lent_ -= static_cast<int>(event.pages.size());
   BATON_CHECK(lent_ >= 0);
 }
 
-void PageLender::Returned(const PagesReturned& event) {
+void PageLender::On(const PagesReturned& event, absl::Time) {
   const int n = static_cast<int>(event.pages.size());
   BATON_CHECK(n <= lent_);
   lent_ -= n;
@@ -25,7 +24,7 @@ void PageLender::Returned(const PagesReturned& event) {
   reclaiming_ = false;
 }
 
-void PageLender::Changed(const ReceivePoolChanged& event) {
+void PageLender::On(const ReceivePoolChanged& event, absl::Time) {
   unpromised_ = event.free_pages;
   waiting_ = event.waiting;
   reclaiming_ = false;
@@ -33,19 +32,16 @@ void PageLender::Changed(const ReceivePoolChanged& event) {
   promises_ = event.promises;
 }
 
-void PageLender::PromptsTook(int n_pages) {
-  if (waiting_ > 0) passed_pages_ += n_pages;
-}
-
-bool PageLender::Balance(const LenderNeeds& needs, std::vector<TransferCommand>* out) {
-  if (closed_) return false;
+std::optional<TransferCommand> PageLender::Balance(const LenderNeeds& needs) {
+  lends_more_ = false;
+  if (closed_) return std::nullopt;
+  if (waiting_ > 0) passed_pages_ += needs.taken_pages;
   // Promised pages cannot be asked back.
   const int kept = (sequences_first() ? 0 : needs.wanted_pages) + needs.growth_pages;
   const int missing = std::min(kept - pool_->free(), unpromised_);
   if (missing > 0 && !reclaiming_) {
     reclaiming_ = true;
-    out->emplace_back(ReclaimPages{.n = missing});
-    return false;
+    return ReclaimPages{.n = missing};
   }
   int lend = pool_->free() - kept;
   if (!eager_) lend = waiting_ > 0 ? std::min(lend, needs.sequence_pages - lent_) : 0;
@@ -53,18 +49,20 @@ bool PageLender::Balance(const LenderNeeds& needs, std::vector<TransferCommand>*
   // A changed wait is told even without pages, when it is worth the message.
   const int64_t wait_us = needs.expected_wait_us;
   const bool tell = wait_us > 2 * reported_wait_us_ || 2 * wait_us < reported_wait_us_;
-  if (now == 0 && !tell) return false;
+  if (now == 0 && !tell) return std::nullopt;
   LendPages command;
   command.expected_wait_us = reported_wait_us_ = wait_us;
   BATON_CHECK(pool_->Take(now, &command.pages));
   lent_ += now;
-  out->emplace_back(std::move(command));
-  return now < lend;
+  lends_more_ = now < lend;
+  return command;
 }
 
-void PageLender::Close(std::vector<TransferCommand>* out) {
+std::optional<TransferCommand> PageLender::Close() {
   closed_ = true;
-  if (lent_ > 0) out->emplace_back(ReclaimPages{.n = lent_});
+  lends_more_ = false;
+  if (lent_ == 0) return std::nullopt;
+  return ReclaimPages{.n = lent_};
 }
 
 }  // namespace baton

@@ -12,14 +12,16 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <optional>
 
+#include "absl/time/time.h"
 #include "engine/kv/kv_pool.h"
 #include "kvtransfer/protocol/transfer_events.h"
 
 namespace baton {
 
 struct LenderNeeds {
+  int taken_pages = 0;           // prompts here have started with so many since the last turn
   int wanted_pages = 0;          // a prompt here lacks so many free pages: lending pauses
   int growth_pages = 0;          // rows will take so many soon: kept back
   int sequence_pages = 0;        // pages of requests expected from other workers
@@ -34,16 +36,16 @@ class PageLender {
   PageLender(KvPool* pool, bool eager, int pages_per_turn);
 
   // --- events
-  void Arrived(int n_pages);  // so many lent pages came with a handoff
-  void Returned(const PagesReturned& event);
-  void Changed(const ReceivePoolChanged& event);
-  void PromptsTook(int n_pages);  // prompts of this worker started with so many pages
+  void On(const HandoffArrived& event, absl::Time now);  // its pages were lent ones
+  void On(const PagesReturned& event, absl::Time now);
+  void On(const ReceivePoolChanged& event, absl::Time now);
 
-  // Called once per turn. Appends commands to *out. Returns true if another turn would lend more,
-  // so that the caller must not sleep.
-  bool Balance(const LenderNeeds& needs, std::vector<TransferCommand>* out);
+  // Called once per turn; the command is for the transfer room.
+  std::optional<TransferCommand> Balance(const LenderNeeds& needs);
+  // True if another turn would lend more, so that the caller must not sleep.
+  bool lends_more() const { return lends_more_; }
   // Asks everything back and lends nothing more.
-  void Close(std::vector<TransferCommand>* out);
+  std::optional<TransferCommand> Close();
 
   // True if sequences were overtaken by prompts often enough, so that no prompt may start.
   bool sequences_first() const { return waiting_ > 0 && passed_pages_ >= pool_->total(); }
@@ -59,8 +61,7 @@ class PageLender {
   int unpromised_ = 0, waiting_ = 0;
   uint64_t promises_ = 0;
   int64_t passed_pages_ = 0;  // prompts took so many since the last promise, while sequences waited
-  bool reclaiming_ = false;
-  bool closed_ = false;
+  bool reclaiming_ = false, lends_more_ = false, closed_ = false;
   int64_t reported_wait_us_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "prefill_worker/admitted_prompts.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -16,6 +17,17 @@ namespace {
 bool TakesPagesFirst(const Prompt& prompt, Incarnation self) {
   return prompt.is_remote && prompt.request.wants_first_token &&
          self < prompt.first_output()->to.peer.incarnation;
+}
+
+// Moves the prompt's pages, and its first token, to the decode batch of this worker.
+HandoffArrived MakeArrived(Prompt* prompt) {
+  HandoffArrived arrived;
+  arrived.ticket_id = prompt->first_output()->to.ticket.promise;
+  arrived.epoch = prompt->request.epoch;
+  arrived.request_id = prompt->request.request_id;
+  arrived.pages = std::exchange(prompt->pages, {});
+  arrived.record = {.first_token = prompt->first_token, .n_tokens = prompt->size()};
+  return arrived;
 }
 
 }  // namespace
@@ -46,10 +58,10 @@ void AdmittedPrompts::Admit(PrefillRequest request, absl::Time now, SharedGramma
     status = absl::ResourceExhaustedError(
         absl::StrFormat("prefill queue full (%d prompts)", queue_.size()));
   Prompt* prompt = queue_.Add(std::move(next));
-  if (!status.ok()) End(prompt, EndReason::kFailed, std::string(status.message()));
+  if (!status.ok()) Stop(prompt, EndReason::kFailed, status);
 }
 
-void AdmittedPrompts::Promised(const HandoffPromised& event, absl::Time now) {
+void AdmittedPrompts::On(const HandoffPromised& event, absl::Time now) {
   Prompt* prompt = queue_.FindOutput(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->phase = Phase::kPromised;
@@ -57,7 +69,7 @@ void AdmittedPrompts::Promised(const HandoffPromised& event, absl::Time now) {
   prompt->no_room = false;
 }
 
-void AdmittedPrompts::NoRoom(const HandoffNoRoom& event) {
+void AdmittedPrompts::On(const HandoffNoRoom& event, absl::Time) {
   Prompt* prompt = queue_.FindOutput(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
@@ -67,11 +79,11 @@ void AdmittedPrompts::NoRoom(const HandoffNoRoom& event) {
                                                  .expected_wait_us = event.expected_wait_us}));
 }
 
-void AdmittedPrompts::Ended(const HandoffEnded& event, absl::Time now) {
+void AdmittedPrompts::On(const HandoffEnded& event, absl::Time now) {
   const auto [prompt, slice, output] = queue_.FindOutput(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  if (output == prompt->first_output()) prompt->transfer_us = event.transfer_us;
+  if (output == prompt->first_output()) prompt->last_word.transfer_us = event.transfer_us;
   output->is_open = false;
   // Once the first token is there, no other rank needs KV any more.
   const bool is_unneeded = prompt->request.wants_first_token &&
@@ -81,7 +93,7 @@ void AdmittedPrompts::Ended(const HandoffEnded& event, absl::Time now) {
   Break(prompt, "handoff", event.ticket_id, event.status);
 }
 
-void AdmittedPrompts::Arrived(const InflowArrived& event, absl::Time now) {
+void AdmittedPrompts::On(const InflowArrived& event, absl::Time now) {
   const auto [prompt, slice, output] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   const InflowProgress arrived{.planes = event.n_planes, .pages = event.n_pages};
@@ -97,7 +109,7 @@ void AdmittedPrompts::Arrived(const InflowArrived& event, absl::Time now) {
   EndIfReleased(prompt);  // its handoffs may have ended before its inflow
 }
 
-void AdmittedPrompts::Failed(const InflowFailed& event, absl::Time now) {
+void AdmittedPrompts::On(const InflowFailed& event, absl::Time now) {
   const auto [prompt, slice, output] = queue_.FindInflow(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
@@ -110,57 +122,54 @@ void AdmittedPrompts::Failed(const InflowFailed& event, absl::Time now) {
 void AdmittedPrompts::Break(Prompt* prompt, const char* what, const TicketId& handoff,
                             const absl::Status& status) {
   const bool given_up = absl::IsCancelled(status) || absl::IsAborted(status);
-  prompt->fault = given_up ? PartFault::kPeer : PartFault::kHandoff;
-  if (!given_up) prompt->broken = handoff;
+  if (!given_up) prompt->last_word.ticket_id = handoff;
   prompt->keep = true;
-  Stop(prompt, EndReason::kFailed, absl::StrFormat("%s: %s", what, status.ToString()));
+  Stop(prompt, EndReason::kFailed,
+       absl::AbortedError(absl::StrFormat("%s: %s", what, status.ToString())),
+       given_up ? PartFault::kPeer : PartFault::kHandoff);
 }
 
 void AdmittedPrompts::Cancel(RequestId request, Epoch up_to) {
-  const auto is_meant = [&](const Prompt& p) {
-    return p.request.request_id == request && p.request.epoch <= up_to;
-  };
-  for (Prompt* prompt : queue_.Select(is_meant)) GiveUp(prompt);
-  pages_.DiscardLeft(is_meant);
+  GiveUp(
+      [&](const Prompt& p) { return p.request.request_id == request && p.request.epoch <= up_to; });
 }
 
 void AdmittedPrompts::CancelAll() {
-  const auto all = [](const Prompt&) { return true; };
-  for (Prompt* prompt : queue_.Select(all)) GiveUp(prompt);
-  pages_.DiscardLeft(all);
+  GiveUp([](const Prompt&) { return true; });
 }
 
-void AdmittedPrompts::GiveUp(Prompt* prompt) {
-  prompt->keep = false;
-  Stop(prompt, EndReason::kCancelled, {});
+void AdmittedPrompts::GiveUp(const std::function<bool(const Prompt&)>& which) {
+  for (Prompt* prompt : queue_.Select(which)) {
+    prompt->keep = false;
+    Stop(prompt, EndReason::kCancelled);
+  }
+  pages_.DiscardLeft(which);
 }
 
 void AdmittedPrompts::Abandon() {
   while (queue_.size() > 0) {
     Prompt* prompt = queue_.prompts().back().get();
     prompt->keep = false;
-    End(prompt, EndReason::kCancelled, {});
+    prompt->last_word.reason = EndReason::kCancelled;
+    End(prompt);
   }
   CancelAll();
 }
 
 void AdmittedPrompts::OnTime(absl::Time now) {
-  for (Prompt* prompt : queue_.Select([&](const Prompt& p) {
-         return p.phase != Phase::kEnding && now >= p.progress + options_.wait_timeout;
-       }))
+  const auto is_due = [&](const Prompt& p) { return p.Deadline(options_) <= now; };
+  for (Prompt* prompt : queue_.Select(is_due))
     Stop(prompt, EndReason::kFailed,
-         absl::StrFormat("prefill: %s for %s without progress",
-                         PromptTable().states[static_cast<int>(Phase(prompt->phase))].name,
-                         absl::FormatDuration(now - prompt->progress)));
-  pages_.DiscardLeft(
-      [&](const Prompt& left) { return now >= pages_.slice_cache().Deadline(left); });
+         absl::DeadlineExceededError(
+             absl::StrFormat("prefill: %s for %s without progress",
+                             PromptTable().states[static_cast<int>(Phase(prompt->phase))].name,
+                             absl::FormatDuration(now - prompt->progress))));
+  pages_.OnTime(now);
 }
 
 absl::Time AdmittedPrompts::NextDeadline() const {
-  absl::Time next = pages_.slice_cache().NextDeadline();
-  for (const auto& prompt : queue_.prompts())
-    if (prompt->phase != Phase::kEnding)
-      next = std::min(next, prompt->progress + options_.wait_timeout);
+  absl::Time next = pages_.NextDeadline();
+  for (const auto& prompt : queue_.prompts()) next = std::min(next, prompt->Deadline(options_));
   return next;
 }
 
@@ -168,28 +177,26 @@ absl::Time AdmittedPrompts::NextDeadline() const {
 
 // Ends earlier attempts at the request of `next`, which may continue their slices.
 void AdmittedPrompts::EndEarlier(const Prompt& next) {
-  const RequestId id = next.request.request_id;
-  pages_.DiscardLeft([&](const Prompt& left) {
-    return left.request.request_id == id && !HasSlicesOf(next, left);
-  });
-  for (Prompt* earlier :
-       queue_.Select([&](const Prompt& p) { return p.request.request_id == id; })) {
-    if (!HasSlicesOf(next, *earlier)) {
-      GiveUp(earlier);
-    } else if (earlier->phase != Phase::kEnding) {
-      earlier->keep = true;
-      earlier->progress = next.admitted;
-      Stop(earlier, EndReason::kCancelled, {});
-    }
+  const auto is_earlier = [&](const Prompt& p) {
+    return p.request.request_id == next.request.request_id;
+  };
+  GiveUp([&](const Prompt& p) { return is_earlier(p) && !HasSlicesOf(next, p); });
+  for (Prompt* earlier : queue_.Select(is_earlier)) {
+    if (earlier->phase == Phase::kEnding) continue;
+    earlier->keep = true;
+    earlier->progress = next.admitted;
+    Stop(earlier, EndReason::kCancelled);
   }
 }
 
-void AdmittedPrompts::Stop(Prompt* prompt, EndReason reason, std::string message) {
+void AdmittedPrompts::Stop(Prompt* prompt, EndReason reason, const absl::Status& why,
+                           PartFault fault) {
   if (prompt->phase == Phase::kEnding) return;
-  if (!prompt->in_transfer()) return End(prompt, reason, std::move(message));
+  prompt->last_word.reason = reason;
+  prompt->last_word.message = std::string(why.message());
+  prompt->last_word.fault = fault;
+  if (!prompt->in_transfer()) return End(prompt);
   prompt->phase = Phase::kEnding;
-  prompt->reason = reason;
-  prompt->message = std::move(message);
   sender_.Cancel(*prompt);
 }
 
@@ -197,17 +204,16 @@ void AdmittedPrompts::Stop(Prompt* prompt, EndReason reason, std::string message
 // pages of one whose tokens follow here go to the decode batch then.
 void AdmittedPrompts::EndIfReleased(Prompt* prompt) {
   if (prompt->in_transfer()) return;
-  if (prompt->phase == Phase::kEnding)
-    return End(prompt, prompt->reason, std::move(prompt->message));
+  if (prompt->phase == Phase::kEnding) return End(prompt);
   if (prompt->phase != Phase::kCommitting) return;
   if (!prompt->is_remote && prompt->first_output() != nullptr)
     effects_.emplace_back(MakeArrived(prompt));
   prompt->keep = true;
-  End(prompt, EndReason::kLength, {});
+  End(prompt);
 }
 
-void AdmittedPrompts::End(Prompt* prompt, EndReason reason, std::string message) {
-  effects_.emplace_back(WorkerEvent(MakeEnded(*prompt, reason, std::move(message))));
+void AdmittedPrompts::End(Prompt* prompt) {
+  effects_.emplace_back(WorkerEvent(prompt->last_word));
   prompt->phase = Phase::kEnded;
   pages_.Leave(queue_.Remove(prompt));
 }
@@ -215,7 +221,7 @@ void AdmittedPrompts::End(Prompt* prompt, EndReason reason, std::string message)
 int AdmittedPrompts::pages_held() const {
   int pages = 0;
   for (const auto& prompt : queue_.prompts()) pages += CountPages(prompt->pages);
-  for (const auto& left : pages_.slice_cache().left()) pages += CountPages(left->pages);
+  for (const auto& left : pages_.left()) pages += CountPages(left->pages);
   return pages;
 }
 
@@ -244,7 +250,6 @@ bool AdmittedPrompts::HoldPages(Prompt* prompt) {
 }
 
 bool AdmittedPrompts::TakePages(Prompt* prompt, bool may_start, absl::Time now) {
-  const int wanted = pages_.wanted();
   // Whoever has pages goes on: the prompt that waits for pages may wait for these.
   if ((may_start || !prompt->pages.empty()) && HoldPages(prompt)) {
     if (std::exchange(prompt->awaits, true)) return true;
@@ -255,12 +260,12 @@ bool AdmittedPrompts::TakePages(Prompt* prompt, bool may_start, absl::Time now) 
     return true;
   }
   if (!prompt->request.pages_at_once || queue_.AwaitsSlices(*prompt)) return false;
-  pages_.ForgetWanted(wanted);
-  prompt->fault = PartFault::kPages;
   Stop(prompt, EndReason::kFailed,
-       absl::StrFormat("%d pages of KV are not free at once, and a rank that stands out of the "
-                       "order of workers may not wait for them",
-                       pages_.layout().PagesFor(prompt->size())));
+       absl::ResourceExhaustedError(
+           absl::StrFormat("%d pages of KV are not free at once, and a rank that stands out of the "
+                           "order of workers may not wait for them",
+                           pages_.layout().PagesFor(prompt->size()))),
+       PartFault::kPages);
   return false;
 }
 
@@ -288,7 +293,7 @@ void AdmittedPrompts::HandOverSlice(Prompt* prompt) {
 void AdmittedPrompts::FirstToken(Prompt* prompt, int32_t token) {
   prompt->first_token = token;
   prompt->phase = Phase::kCommitting;
-  if (prompt->is_remote) return sender_.CommitEnd(prompt);
+  if (prompt->is_remote) return sender_.Commit(*prompt, prompt->first_output());
   EndIfReleased(prompt);
 }
 

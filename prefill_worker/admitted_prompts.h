@@ -3,24 +3,24 @@
 // the next one. What computes next is the PrefillScheduler's. A plain object of the engine thread:
 // events in, effects appended to *effects.
 //
-// States and deadlines: prompt_state.cc. All pages are taken when a prompt starts, in the order of
+// States and deadlines: prompt.cc. All pages are taken when a prompt starts, in the order of
 // the workers' incarnations, and kept until its handoffs have ended (docs/SCHEDULING.md,
 // docs/RELAY.md).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/status.h"
 #include "common/token_grammar.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "prefill_worker/kv_sender.h"
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prompt.h"
-#include "prefill_worker/prompt_messages.h"
 #include "prefill_worker/prompt_pages.h"
 #include "prefill_worker/prompt_queue.h"
 #include "proto/messages.h"
@@ -38,11 +38,11 @@ class AdmittedPrompts {
   // the request (this one finds their KV); one that comes after a later one is ignored.
   // grammar: compiled from sampling.grammar; null: there is none.
   void Admit(PrefillRequest request, absl::Time now, SharedGrammar grammar = nullptr);
-  void Promised(const HandoffPromised& event, absl::Time now);
-  void NoRoom(const HandoffNoRoom& event);
-  void Ended(const HandoffEnded& event, absl::Time now);
-  void Arrived(const InflowArrived& event, absl::Time now);
-  void Failed(const InflowFailed& event, absl::Time now);
+  void On(const HandoffPromised& event, absl::Time now);
+  void On(const HandoffNoRoom& event, absl::Time now);
+  void On(const HandoffEnded& event, absl::Time now);
+  void On(const InflowArrived& event, absl::Time now);
+  void On(const InflowFailed& event, absl::Time now);
   void Cancel(RequestId request, Epoch up_to);
   void CancelAll();
   // Ends everything at once: the transfer room is gone and reads no page any more.
@@ -60,7 +60,8 @@ class AdmittedPrompts {
   // The whole prompt is computed, and its first token drawn.
   void FirstToken(Prompt* prompt, int32_t token);
   // Ends a prompt now, or when its handoffs have: until then pages may still be read or written.
-  void Stop(Prompt* prompt, EndReason reason, std::string message);
+  void Stop(Prompt* prompt, EndReason reason, const absl::Status& why = absl::OkStatus(),
+            PartFault fault = PartFault::kOwn);
 
   PromptQueue& queue() { return queue_; }
   const PromptQueue& queue() const { return queue_; }
@@ -73,10 +74,11 @@ class AdmittedPrompts {
   bool HoldPages(Prompt* prompt);
   void EndEarlier(const Prompt& next);
   void HandOverSlice(Prompt* prompt);
-  void GiveUp(Prompt* prompt);
-  // Ends the attempt since a handoff broke; a later one may continue its slices.
+  // Ends the prompts that `which` allows; no later attempt continues them.
+  void GiveUp(const std::function<bool(const Prompt&)>& which);
+  // Stops the attempt since a handoff broke; a later one may continue its slices.
   void Break(Prompt* prompt, const char* what, const TicketId& handoff, const absl::Status& status);
-  void End(Prompt* prompt, EndReason reason, std::string message);
+  void End(Prompt* prompt);
   void EndIfReleased(Prompt* prompt);
 
   const PrefillOptions options_;

@@ -7,14 +7,23 @@ namespace baton {
 
 void KvSender::Open(SliceOutput* output) {
   output->is_open = true;
-  Emit(MakeOpen(output->to));
+  Emit(OpenHandoff{.ticket = output->to.ticket,
+                   .peer = output->to.peer.incarnation,
+                   .peer_address = output->to.peer.address});
 }
 
 void KvSender::Await(Prompt* prompt) {
   for (PromptSlice& slice : prompt->slices) {
     if (!slice.has_inflow()) continue;
     slice.inflow_open = true;
-    Emit(MakeAwait(*prompt, slice, layout_.page_tokens));
+    AwaitInflow await{.ticket_id = slice.inflow_id,
+                      .epoch = prompt->request.epoch,
+                      .pages = {},
+                      .n_planes = slice.inflow.planes,
+                      .n_pages = slice.inflow.pages};
+    await.pages.assign(prompt->pages.begin() + slice.lacks_from / layout_.page_tokens,
+                       prompt->pages.begin() + slice.begin / layout_.page_tokens);
+    Emit(std::move(await));
   }
 }
 
@@ -30,9 +39,7 @@ void KvSender::BeginSlice(Prompt* prompt) {
 }
 
 void KvSender::AnnounceTokens(const Prompt& prompt, int plane, int n_planes, int begin, int end) {
-  const bool last = end == prompt.size();
-  Announce(prompt, plane, n_planes, begin / layout_.page_tokens,
-           last ? layout_.PagesFor(end) : end / layout_.page_tokens);
+  Announce(prompt, plane, n_planes, begin / layout_.page_tokens, prompt.FinalPages(end, layout_));
 }
 
 void KvSender::AnnounceProjected(const Prompt& prompt) {
@@ -70,8 +77,15 @@ void KvSender::AnnounceTo(const Prompt& prompt, const PromptSlice& slice, int pl
   for (const SliceOutput& output : slice.outputs) {
     const int from = std::max(first_page, output.to.first_page);
     const int to = std::min(end_page, output.end_page());
-    if (output.is_open && n_planes > 0 && from < to)
-      Emit(MakeCells(prompt, output.to, plane, n_planes, from, to));
+    if (!output.is_open || n_planes <= 0 || from >= to) continue;
+    // The transfer room counts from the promise's first page.
+    SendCells cells{.ticket_id = output.id(),
+                    .plane = plane,
+                    .n_planes = n_planes,
+                    .first_page = from - output.to.first_page + output.to.ticket.first_page,
+                    .pages = {}};
+    cells.pages.assign(prompt.pages.begin() + from, prompt.pages.begin() + to);
+    Emit(std::move(cells));
   }
 }
 
@@ -83,16 +97,14 @@ void KvSender::CommitFinal(Prompt* prompt) {
   const int own_page = slice.begin / layout_.page_tokens;
   for (SliceOutput& output : slice.outputs)
     if (!output.committed && (!misses_inflow || output.to.first_page == own_page))
-      Commit(slice, &output, 0);
+      Commit(*prompt, &output);
 }
 
-void KvSender::CommitEnd(Prompt* prompt) {
-  Commit(prompt->slice(), prompt->first_output(), prompt->first_token);
-}
-
-void KvSender::Commit(const PromptSlice& slice, SliceOutput* output, int32_t first_token) {
+void KvSender::Commit(const Prompt& prompt, SliceOutput* output) {
   output->committed = true;
-  Emit(MakeCommit(slice, output->to, first_token));
+  Emit(
+      CommitHandoff{.ticket_id = output->id(),
+                    .record = {.first_token = prompt.first_token, .n_tokens = prompt.slice().end}});
 }
 
 void KvSender::Cancel(const Prompt& prompt) {

@@ -3,13 +3,21 @@
 // prompts in, commands for the transfer room appended to *effects. Engine thread.
 #pragma once
 
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/kv/kv_layout.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "prefill_worker/prompt.h"
-#include "prefill_worker/prompt_messages.h"
+#include "proto/messages.h"
 
 namespace baton {
+
+// TransferCommand: to the transfer room. WorkerEvent: to the router. HandoffArrived: the finished
+// KV of a prompt whose sink is this worker, for its decode batch; the pages are the batch's from
+// now.
+using PrefillEffect = std::variant<TransferCommand, WorkerEvent, HandoffArrived>;
 
 class KvSender {
  public:
@@ -32,15 +40,14 @@ class KvSender {
   void PassOn(const Prompt& prompt, const InflowProgress& before);
   // Commits the outputs of the slice at hand, which is computed, that are final.
   void CommitFinal(Prompt* prompt);
-  // Commits the output with the first token.
-  void CommitEnd(Prompt* prompt);
+  // Commits an output of the slice at hand, all of which is computed.
+  void Commit(const Prompt& prompt, SliceOutput* output);
   void Cancel(const Prompt& prompt);  // all that is open
 
  private:
   void Announce(const Prompt& prompt, int plane, int n_planes, int first_page, int end_page);
   void AnnounceTo(const Prompt& prompt, const PromptSlice& slice, int plane, int n_planes,
                   int first_page, int end_page);
-  void Commit(const PromptSlice& slice, SliceOutput* output, int32_t first_token);
   void Emit(TransferCommand command) { effects_.emplace_back(std::move(command)); }
 
   const KvLayout& layout_;

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "common/settings.h"
 #include "common/state_machine.h"
-#include "engine/model/rope.h"
-#include "engine/step/backend.h"
+#include "engine/model/model_desc.h"
+#include "engine/step/engine_options.h"
 
 namespace baton {
 
@@ -31,17 +29,10 @@ struct PrefillOptions {
 
 // Facts about the worker.
 struct PrefillFacts {
-  Incarnation self = 0;             // a sink of this incarnation is this worker
-  int32_t vocab = 0;                // token ids are in [0, vocab)
-  int32_t max_context = 0;          // tokens
-  int32_t max_slice_tokens = 8192;  // in a slice of a relay
-  // A slice attends to whole segments of so many keys of its inflow while they arrive; 0: the slice
-  // waits for the whole layer.
-  int32_t slice_keys = kSliceKeys;
-  RopeDesc rope{};  // the model's: chooses the range of a request
+  Incarnation self = 0;              // a sink of this incarnation is this worker
+  int32_t max_context = 0;           // tokens
+  const ModelDesc* model = nullptr;  // outlives the scheduler
+  StepLimits limits{};               // the engine's
 };
-
-// Declares SECTION.reuse_kv.
-void DeclarePrefill(const std::string& section, PrefillOptions* options, Settings* settings);
 
 }  // namespace baton

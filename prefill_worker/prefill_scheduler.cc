@@ -1,11 +1,9 @@
 #include "prefill_worker/prefill_scheduler.h"
 
 #include <algorithm>
-#include <string>
 
 #include "common/check.h"
 #include "engine/sampling/sequence_sampling.h"
-#include "prefill_worker/prompt_scores.h"
 
 namespace baton {
 
@@ -17,7 +15,7 @@ PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillF
       facts_(facts),
       layout_(pool->layout()),
       prompts_(options, facts, pool, &effects_) {
-  BATON_CHECK(facts.vocab > 0 && facts.max_context > 0);
+  BATON_CHECK(facts.max_context > 0);
 }
 
 // --- one step
@@ -83,9 +81,7 @@ int64_t PrefillScheduler::AnnouncedBytesPerLayer() const {
   int64_t pages = 0;
   for (const Piece& piece : pieces_) {
     if (!piece.prompt->is_remote) continue;
-    const bool last = piece.end == piece.prompt->size();
-    pages += (last ? layout_.PagesFor(piece.end) : piece.end / layout_.page_tokens) -
-             piece.begin / layout_.page_tokens;
+    pages += piece.prompt->FinalPages(piece.end, layout_) - piece.begin / layout_.page_tokens;
   }
   return pages * (layout_.page_bytes / layout_.n_layers());  // layers may differ in width
 }
@@ -94,6 +90,28 @@ void PrefillScheduler::LayersDone(int to) {
   for (Piece& piece : pieces_) {
     const int from = std::exchange(piece.announced, to);
     prompts_.sender().AnnounceTokens(*piece.prompt, from, to - from, piece.begin, piece.end);
+  }
+}
+
+// Tells log-probabilities of the prompt's tokens: the logits of a row score the token at the next
+// position, but the prompt's last row's are for the first token to be drawn. A few rows at a time,
+// so that memory does not grow with the chunk.
+void PrefillScheduler::Score(const Piece& piece, Backend* backend, Sampler* sampler) {
+  static_assert(Backend::kScoredAtOnce <= PromptLogprobs::kMaxTokens);
+  const PrefillRequest& request = piece.prompt->request;
+  const int32_t vocab = facts_.model->vocab, given_end = request.sampling.vocab_end;
+  const auto end_id = static_cast<size_t>(given_end > 0 ? std::min(given_end, vocab) : vocab);
+  const int32_t end = std::min(piece.end, piece.prompt->size() - 1);
+  for (int32_t from = piece.begin; from < end; from += Backend::kScoredAtOnce) {
+    const int32_t n = std::min(Backend::kScoredAtOnce, end - from);
+    const int first = piece.scores + from - piece.begin;
+    PromptLogprobs told{
+        .request_id = request.request_id, .epoch = request.epoch, .position = from + 1};
+    told.tokens.resize(static_cast<size_t>(n));
+    sampler->ScoreRows(backend->ScoredLogits(first, first + n),
+                       std::span(request.tokens).subspan(static_cast<size_t>(from) + 1, n),
+                       request.prompt_logprobs, end_id, told.tokens);
+    effects_.emplace_back(WorkerEvent(std::move(told)));
   }
 }
 
@@ -106,11 +124,15 @@ void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> log
   SampledToken sampled = sampler->Sample(logits, sampling, prompt->size());
   sampling.Push(sampled.token);
   if (!sampling.status().ok()) {
-    prompt->fault = PartFault::kGrammar;
-    prompts_.Stop(prompt, EndReason::kFailed, std::string(sampling.status().message()));
+    prompts_.Stop(prompt, EndReason::kFailed, sampling.status(), PartFault::kGrammar);
     return;
   }
-  effects_.emplace_back(WorkerEvent(MakeComputed(*prompt, now)));
+  effects_.emplace_back(WorkerEvent(
+      PromptComputed{.request_id = request.request_id,
+                     .epoch = request.epoch,
+                     .queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted),
+                     .compute_us = absl::ToInt64Microseconds(now - prompt->first_step),
+                     .reused_tokens = prompt->last_word.reused_tokens}));
   effects_.emplace_back(
       WorkerEvent(TokenOut{.request_id = request.request_id,
                            .epoch = request.epoch,
@@ -122,33 +144,27 @@ void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> log
   prompts_.FirstToken(prompt, sampled.token);
 }
 
+void PrefillScheduler::Computed(Prompt* prompt, int32_t end) {
+  prompt->slice().done = end;
+  if (!prompt->is_for_rank()) {
+    prompts_.pages().Enter(prompt);
+    prompts_.pages().Trim(prompt);
+  } else if (prompt->slice().is_computed()) {
+    prompts_.SliceComputed(prompt);
+  }
+}
+
 void PrefillScheduler::StepDone(Backend* backend, Sampler* sampler, absl::Time now) {
   for (const Piece& piece : pieces_) {
     Prompt* const prompt = piece.prompt;
-    PromptSlice& slice = prompt->slice();
-    slice.done = piece.end;
-    if (prompt->request.epoch > 1) prompt->recomputed += piece.end - piece.begin;
+    if (prompt->request.epoch > 1) prompt->last_word.recomputed_tokens += piece.end - piece.begin;
     prompt->progress = now;
-    if (prompt->is_for_rank()) {
-      if (slice.is_computed()) prompts_.SliceComputed(prompt);
-      continue;
-    }
-    prompts_.pages().Enter(prompt);
-    prompts_.pages().Trim(prompt);
-    if (prompt->is_scored()) {
-      const ScoredRows rows{piece.begin, piece.end, piece.scores};
-      for (PromptLogprobs& told : ScorePrompt(*prompt, rows, backend, sampler))
-        effects_.emplace_back(WorkerEvent(std::move(told)));
-    }
-    if (slice.is_computed())
+    Computed(prompt, piece.end);
+    if (prompt->is_scored()) Score(piece, backend, sampler);
+    if (piece.logits >= 0)
       DrawFirstToken(prompt, backend->logits(piece.logits), sampler, now);  // may end the prompt
   }
   pieces_.clear();
-}
-
-void PrefillScheduler::TakeEffects(std::vector<PrefillEffect>* out) {
-  for (PrefillEffect& effect : effects_) out->push_back(std::move(effect));
-  effects_.clear();
 }
 
 // --- the slice
@@ -206,9 +222,9 @@ void PrefillScheduler::ChooseSlice(Prompt* prompt, absl::Time now, const Prompt*
                       .wants_logits = !prompt->is_for_rank(),
                       .inflow_pages = slice.has_inflow() ? slice.begin / page_tokens : 0,
                       .page_tokens = page_tokens,
-                      .segment_keys = facts_.slice_keys});
+                      .segment_keys = facts_.limits.slice_keys});
   slice.run_id = ++engine_run_;
-  if (again) prompt->recomputed += slice.run->n_rows();
+  if (again) prompt->last_word.recomputed_tokens += slice.run->n_rows();
 }
 
 // For its rows everything before the slice is inflow, of which the earlier rounds' part is there.
@@ -223,14 +239,25 @@ std::optional<SliceBlock> PrefillScheduler::NextBlock(int max_rows) const {
   return slice.run->Next(max_rows, inflow);
 }
 
-void PrefillScheduler::DescribeSlice(StepBuilder* builder) const {
-  const Prompt& prompt = *SlicePrompt();
-  const std::span<const int32_t> tokens(prompt.request.tokens);
-  builder->Clear();
-  const PromptSlice& slice = prompt.slice();
-  builder->AddPiece(tokens.subspan(slice.done, slice.end - slice.done), slice.done,
-                    std::span(prompt.pages).first(layout_.PagesFor(slice.end)), prompt.range);
-  if (!prompt.is_for_rank()) builder->WantLogits(builder->n_tokens() - 1);
+void PrefillScheduler::Compute(const SliceBlock& block, Backend* backend) const {
+  if (block.is_first()) {
+    const Prompt& prompt = *SlicePrompt();
+    const PromptSlice& slice = prompt.slice();
+    StepBuilder whole;
+    whole.AddPiece(std::span(prompt.request.tokens).subspan(slice.done, slice.end - slice.done),
+                   slice.done, std::span(prompt.pages).first(layout_.PagesFor(slice.end)),
+                   prompt.range);
+    if (!prompt.is_for_rank()) whole.WantLogits(whole.n_tokens() - 1);
+    backend->BeginSlice(whole.batch());
+  }
+  switch (block.kind) {
+    case SliceBlock::Kind::kProject:
+      return backend->ProjectSlice(block.layer, block.from, block.to);
+    case SliceBlock::Kind::kAttend:
+      return backend->AttendSlice(block.layer, block.from, block.to, block.end_key);
+    case SliceBlock::Kind::kFinish:
+      return backend->FinishSlice(block.layer, block.from, block.to);
+  }
 }
 
 ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
@@ -250,18 +277,11 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
                                      slice.done + block.to);
   if (!slice.run->done()) return {};
   const ComputedSlice done{.tokens = n_rows, .before = slice.done};
-  SliceDone(prompt, backend, sampler, now);
+  const bool wants_token = !prompt->is_for_rank();
+  Computed(prompt, slice.end);
+  if (wants_token)
+    DrawFirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
   return done;
-}
-
-void PrefillScheduler::SliceDone(Prompt* prompt, const Backend& backend, Sampler* sampler,
-                                 absl::Time now) {
-  PromptSlice& slice = prompt->slice();
-  slice.done = slice.end;
-  if (prompt->is_for_rank()) return prompts_.SliceComputed(prompt);
-  prompts_.pages().Enter(prompt);
-  prompts_.pages().Trim(prompt);
-  DrawFirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
 }
 
 }  // namespace baton

@@ -2,7 +2,7 @@
 // over. A plain object of the engine thread: events in, effects out; no clock, thread or socket.
 //
 // Life of a prompt: Queued -> (OPEN sent) Opening -> Promised -> Running -> Committing -> Ended
-// (admitted_prompts.h); the whole table, with deadlines, is in prompt_state.cc.
+// (admitted_prompts.h); the whole table, with deadlines, is in prompt.cc.
 //
 // Order: least remaining tokens first; a prompt overtaken too often goes first (prompt_queue.h).
 // docs/SCHEDULING.md has the bound on overtaking, and why no two workers wait for each other.
@@ -13,7 +13,7 @@
 // and the proofs.
 //
 // A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
-// slice: NextBlock, BeginSlice if it is the first, BlockDone. Events come between steps and blocks.
+// slice: NextBlock, Compute, BlockDone. Events come between steps and blocks.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct ComputedSlice {
 
 class PrefillScheduler {
  public:
-  // The pool must outlive the scheduler. vocab, max_context and open_ahead are positive.
+  // The pool must outlive the scheduler. max_context and open_ahead are positive.
   PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool);
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
@@ -65,14 +65,14 @@ class PrefillScheduler {
   bool has_slice() const { return SlicePrompt() != nullptr; }
   // The slice's next block, of at most max_rows rows; empty: no slice, or it waits for its inflow.
   std::optional<SliceBlock> NextBlock(int max_rows) const;
-  // Describes the whole slice, for Backend::BeginSlice before the first block.
-  void DescribeSlice(StepBuilder* builder) const;
+  // Runs the block on the backend; the slice begins there with its first block.
+  void Compute(const SliceBlock& block, Backend* backend) const;
   // Announces the block's KV. Returns the slice if this block ends it, else 0 tokens.
   ComputedSlice BlockDone(const SliceBlock& block, const Backend& backend, Sampler* sampler,
                           absl::Time now);
 
-  // Effects since the last call, appended in order.
-  void TakeEffects(std::vector<PrefillEffect>* out);
+  // Effects since the last call, in order.
+  std::vector<PrefillEffect> TakeEffects() { return std::exchange(effects_, {}); }
 
  private:
   struct Piece {
@@ -91,7 +91,9 @@ class PrefillScheduler {
   // *running: the prompt whose slice runs, before and after.
   void ChooseSlice(Prompt* prompt, absl::Time now, const Prompt** running);
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
-  void SliceDone(Prompt* prompt, const Backend& backend, Sampler* sampler, absl::Time now);
+  // KV of the slice at hand is there up to `end`.
+  void Computed(Prompt* prompt, int32_t end);
+  void Score(const Piece& piece, Backend* backend, Sampler* sampler);
   void DrawFirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
                       absl::Time now);
 

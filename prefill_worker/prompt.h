@@ -1,8 +1,8 @@
-// A prompt of the PrefillScheduler, from its admission to its end (prompt_state.h). Engine thread.
+// A prompt of the PrefillScheduler, from its admission to its end. Engine thread. prompt.cc has the
+// table of its states, with deadlines.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -14,10 +14,22 @@
 #include "prefill_worker/prefill_options.h"
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_slice.h"
-#include "prefill_worker/prompt_state.h"
 #include "proto/messages.h"
 
 namespace baton {
+
+enum class PromptState {
+  kQueued,      // waits for its turn to send OPEN; without a handoff: to run
+  kOpening,     // OPEN is out, the sink has promised nothing yet
+  kPromised,    // waits for pages here and its first chunk
+  kInflow,      // has pages; waits for the KV before its (next) slice, from the rank before it
+  kRunning,     // some chunk was computed, its first token was not
+  kCommitting,  // computed and committed; the handoff has not ended
+  kEnding,      // given up: the handoff was cancelled and may still read its pages
+  kEnded
+};
+
+const MachineTable& PromptTable();
 
 struct Prompt {
   // serial: order of admission. transitions may be null, else outlives the prompt.
@@ -35,10 +47,7 @@ struct Prompt {
   MachineState<PromptState> phase;
   bool no_room = false;  // while kOpening: the sink has no pages yet
   std::vector<PromptSlice> slices;
-  size_t at = 0;       // index of the slice that runs, or is next
-  int32_t reused = 0;  // tokens whose KV was cached
-  // Tokens that an earlier attempt had computed and this one computed again.
-  int32_t recomputed = 0;
+  size_t at = 0;          // index of the slice that runs, or is next
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run
   std::vector<int32_t> pages;  // ids in the pool, in the order of the tokens; empty: none held
   PrefixChain chain;           // the pages found in or entered into the index
@@ -46,13 +55,8 @@ struct Prompt {
   absl::Time progress;      // time of the last progress
   bool awaits = false;      // the transfer room knows where inflows land
   bool keep = false;        // a later attempt may come: a rank's slices go to the SliceCache
-  int32_t first_token = 0;  // while kCommitting, if this worker decodes too
-  // While kEnding.
-  EndReason reason = EndReason::kLength;
-  PartFault fault = PartFault::kOwn;
-  TicketId broken;  // the handoff at fault
-  std::string message;
-  int64_t transfer_us = 0;
+  int32_t first_token = 0;  // once drawn
+  PartEnded last_word;      // told at its end: what is known of it so far
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
   // Its tokens' log-probabilities are asked for.
@@ -64,6 +68,10 @@ struct Prompt {
   // rank without a first token to the next rank. Null: KV goes nowhere.
   SliceOutput* first_output();
   const SliceOutput* first_output() const { return const_cast<Prompt*>(this)->first_output(); }
+  // Pages that are final when the KV up to `end` is.
+  int FinalPages(int32_t end, const KvLayout& layout) const {
+    return end == size() ? layout.PagesFor(end) : end / layout.page_tokens;
+  }
   // Tokens still to be computed, and their (query, key) pairs.
   int32_t remaining() const;
   double remaining_pairs() const;
@@ -73,6 +81,8 @@ struct Prompt {
   bool is_continuable() const;
   // True while a handoff may still read or write the pages.
   bool in_transfer() const;
+  // Time at which it fails if it gets nowhere; infinite while kEnding, which its handoffs end.
+  absl::Time Deadline(const PrefillOptions& options) const;
   bool CanRun() const {
     return phase == PromptState::kPromised || phase == PromptState::kInflow ||
            phase == PromptState::kRunning || (phase == PromptState::kQueued && !is_remote);

@@ -1,5 +1,6 @@
 #include "prefill_worker/prompt_pages.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace baton {
 PromptPages::PromptPages(KvPool* pool, const PrefillOptions& options)
     : pool_(pool),
       max_left_(static_cast<size_t>(options.max_prompts)),
-      slice_cache_(options.kept_slice_time) {
+      keep_time_(options.kept_slice_time) {
   if (options.reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
 }
 
@@ -21,7 +22,10 @@ void PromptPages::BeginTurn(int kept) {
 
 bool PromptPages::Hold(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
-  Prompt* const left = slice_cache_.Find(*prompt);
+  const auto found = std::find_if(left_.begin(), left_.end(), [&](const auto& earlier) {
+    return HasSlicesOf(*prompt, *earlier);
+  });
+  Prompt* const left = found == left_.end() ? nullptr : found->get();
   const bool has_pages = left != nullptr && !left->pages.empty();
   const int wanted = wanted_;
   while (!(has_pages ? TakeOver(prompt, left) : Take(prompt))) {
@@ -31,26 +35,51 @@ bool PromptPages::Hold(Prompt* prompt) {
   if (left == nullptr) return true;
   if (has_pages) prompt->first_step = left->first_step;
   for (PromptSlice& slice : prompt->slices) baton::TakeOver(left->slices, layout(), &slice);
-  slice_cache_.TakeFirst([left](const Prompt& first) { return &first == left; });
+  TakeLeft([left](const Prompt& first) { return &first == left; });
   return true;
 }
 
 void PromptPages::Leave(std::unique_ptr<Prompt> ended) {
   if (!ended->keep || !ended->is_continuable()) return Discard(ended.get());
-  if (slice_cache_.left().size() >= max_left_)
-    Discard(slice_cache_.TakeFirst([](const Prompt&) { return true; }).get());
-  slice_cache_.Add(std::move(ended));
+  if (left_.size() >= max_left_) Discard(TakeLeft([](const Prompt&) { return true; }).get());
+  left_.push_back(std::move(ended));
+}
+
+std::unique_ptr<Prompt> PromptPages::TakeLeft(const std::function<bool(const Prompt&)>& which) {
+  const auto it =
+      std::find_if(left_.begin(), left_.end(), [&](const auto& left) { return which(*left); });
+  if (it == left_.end()) return nullptr;
+  std::unique_ptr<Prompt> taken = std::move(*it);
+  left_.erase(it);
+  return taken;
 }
 
 bool PromptPages::DiscardOldest(const Prompt* except) {
-  const auto left = slice_cache_.TakeFirst(
-      [except](const Prompt& first) { return &first != except && !first.pages.empty(); });
+  const auto left =
+      TakeLeft([except](const Prompt& first) { return &first != except && !first.pages.empty(); });
   if (left != nullptr) Discard(left.get());
   return left != nullptr;
 }
 
 void PromptPages::DiscardLeft(const std::function<bool(const Prompt&)>& which) {
-  while (const auto left = slice_cache_.TakeFirst(which)) Discard(left.get());
+  while (const auto left = TakeLeft(which)) Discard(left.get());
+}
+
+// Slices stay as long as they had taken, and keep_time.
+absl::Time PromptPages::DeadlineOf(const Prompt& left) const {
+  const absl::Duration took =
+      left.slices.front().run ? left.progress - left.first_step : absl::ZeroDuration();
+  return left.progress + took + keep_time_;
+}
+
+void PromptPages::OnTime(absl::Time now) {
+  DiscardLeft([&](const Prompt& left) { return now >= DeadlineOf(left); });
+}
+
+absl::Time PromptPages::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& left : left_) next = std::min(next, DeadlineOf(*left));
+  return next;
 }
 
 void PromptPages::Discard(Prompt* ended) {
@@ -76,22 +105,26 @@ bool PromptPages::Take(Prompt* prompt) {
   if (missing <= pool_->free() - kept_) {
     const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
     prompt->slices.front().done += found;
-    prompt->reused = found;
+    prompt->last_word.reused_tokens = found;
     reused_tokens_ += found;
     BATON_CHECK(pool_->Take(missing, &prompt->pages));
     taken_ += free_before - pool_->free();
     return true;
   }
-  if (wanted_ == 0) wanted_ = missing + free_before - pool_->free();
+  NoteLack(*prompt, missing + free_before - pool_->free());
   Give(prompt);
   return false;
+}
+
+void PromptPages::NoteLack(const Prompt& prompt, int missing) {
+  if (wanted_ == 0 && !prompt.request.pages_at_once) wanted_ = missing;
 }
 
 bool PromptPages::TakeOver(Prompt* prompt, Prompt* left) {
   const int missing = prompt->pages_needed - static_cast<int>(left->pages.size());
   BATON_CHECK(missing >= 0 && prompt->pages.empty());
   if (missing > 0 && missing > pool_->free() - kept_) {
-    if (wanted_ == 0) wanted_ = missing;
+    NoteLack(*prompt, missing);
     return false;
   }
   prompt->pages = std::exchange(left->pages, {});

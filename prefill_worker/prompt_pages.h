@@ -1,16 +1,21 @@
 // Manages the pages of prompts: takes all of them when a prompt starts, shares those found in the
 // prefix index or left by an earlier attempt, enters computed pages in the index, trims and gives
 // back. Engine thread.
+//
+// Slices that ended attempts have left, with their pages and progress, stay for a later attempt at
+// the same request. They go like cached pages: when somebody lacks pages, or after a while. So what
+// is left makes nobody wait.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "engine/kv/kv_pool.h"
 #include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt.h"
-#include "prefill_worker/slice_cache.h"
 
 namespace baton {
 
@@ -23,7 +28,8 @@ class PromptPages {
   void BeginTurn(int kept);
   // Takes all pages of a prompt, unless it has them: those that an earlier attempt has left, or
   // that the index finds, first. Slices that others left go where pages lack. False: too few pages
-  // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any.
+  // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any
+  // and waits for them.
   bool Hold(Prompt* prompt);
   // The prompt has ended, and no handoff reads or writes its pages any more: gives them back, or
   // keeps its slices for a later attempt (Prompt::keep).
@@ -33,8 +39,8 @@ class PromptPages {
   bool DiscardOldest(const Prompt* except = nullptr);
   // Gives back those of all slices left that `which` allows.
   void DiscardLeft(const std::function<bool(const Prompt&)>& which);
-  // Sets wanted() back: the prompt that lacked pages does not wait for them.
-  void ForgetWanted(int wanted_before) { wanted_ = wanted_before; }
+  void OnTime(absl::Time now);      // gives back those of slices left long ago
+  absl::Time NextDeadline() const;  // the time of the next OnTime
   // Publishes full pages to the prefix index, except pages that incoming KV may still write.
   void Enter(Prompt* prompt);
   // Gives back pages that no further token sees, unless another worker still gets them.
@@ -43,7 +49,8 @@ class PromptPages {
 
   const KvLayout& layout() const { return pool_->layout(); }
   int total() const { return pool_->total(); }
-  const SliceCache& slice_cache() const { return slice_cache_; }
+  // Prompts that have ended and left slices, the oldest first.
+  const std::vector<std::unique_ptr<Prompt>>& left() const { return left_; }
   // Pages that the first prompt able to start lacked in this turn; 0: no prompt waits for pages.
   int wanted() const { return wanted_; }
   int taken() const { return taken_; }                      // free pages taken in this turn
@@ -52,12 +59,17 @@ class PromptPages {
  private:
   bool Take(Prompt* prompt);
   bool TakeOver(Prompt* prompt, Prompt* left);
+  // Takes out the first one left of those that `which` allows; null: there is none.
+  std::unique_ptr<Prompt> TakeLeft(const std::function<bool(const Prompt&)>& which);
+  absl::Time DeadlineOf(const Prompt& left) const;
   void Discard(Prompt* ended);
+  void NoteLack(const Prompt& prompt, int missing);
 
   KvPool* const pool_;
   std::unique_ptr<PrefixIndex> index_;  // nullptr: KV is not reused
   const size_t max_left_;
-  SliceCache slice_cache_;
+  const absl::Duration keep_time_;
+  std::vector<std::unique_ptr<Prompt>> left_;
   int wanted_ = 0, kept_ = 0, taken_ = 0;
   int64_t reused_tokens_ = 0;
 };

@@ -91,18 +91,14 @@ int PromptQueue::OpenedAhead() const {
   }));
 }
 
-int64_t PromptQueue::queued_tokens() const {
-  int64_t tokens = 0;
-  for (const auto& prompt : prompts_)
-    if (prompt->phase != PromptState::kEnding) tokens += prompt->remaining();
-  return tokens;
-}
-
-double PromptQueue::queued_pairs() const {
-  double pairs = 0;
-  for (const auto& prompt : prompts_)
-    if (prompt->phase != PromptState::kEnding) pairs += prompt->remaining_pairs();
-  return pairs;
+PromptQueue::Work PromptQueue::queued() const {
+  Work work;
+  for (const auto& prompt : prompts_) {
+    if (prompt->phase == PromptState::kEnding) continue;
+    work.tokens += prompt->remaining();
+    work.pairs += prompt->remaining_pairs();
+  }
+  return work;
 }
 
 int PromptQueue::n_running() const {

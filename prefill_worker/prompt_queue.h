@@ -27,8 +27,11 @@ class PromptQueue {
   std::unique_ptr<Prompt> Remove(const Prompt* prompt);
 
   int size() const { return static_cast<int>(prompts_.size()); }
-  int64_t queued_tokens() const;  // still to be computed
-  double queued_pairs() const;    // (query, key) pairs of these tokens
+  struct Work {  // still to be computed
+    int64_t tokens = 0;
+    double pairs = 0;  // (query, key) pairs of these tokens
+  };
+  Work queued() const;
   int n_running() const;
   // In the order of admission.
   const std::vector<std::unique_ptr<Prompt>>& prompts() const { return prompts_; }

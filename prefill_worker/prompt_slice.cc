@@ -32,10 +32,6 @@ absl::Status CheckOutput(const KvOutput& output, const SliceSpec& slice, bool is
   return absl::OkStatus();
 }
 
-bool IsSameSlice(const PromptSlice& one, const PromptSlice& other) {
-  return one.begin == other.begin && one.end == other.end;
-}
-
 // How far pages [from, from + n_pages) of the inflow are.
 InflowProgress PartOf(const InflowProgress& inflow, int from, int n_pages) {
   InflowProgress part{.planes = inflow.planes,
@@ -51,9 +47,8 @@ bool PromptSlice::in_transfer() const {
                                     [](const SliceOutput& output) { return output.is_open; });
 }
 
-bool HasSlice(const std::vector<PromptSlice>& slices, const PromptSlice& slice) {
-  return std::any_of(slices.begin(), slices.end(),
-                     [&](const PromptSlice& other) { return IsSameSlice(other, slice); });
+bool IsSameSlice(const PromptSlice& one, const PromptSlice& other) {
+  return one.begin == other.begin && one.end == other.end;
 }
 
 void TakeOver(const std::vector<PromptSlice>& kept, const KvLayout& layout, PromptSlice* slice) {

@@ -56,8 +56,8 @@ struct PromptSlice {
   bool in_transfer() const;
 };
 
-// True if one of `slices` computes the same tokens as `slice`.
-bool HasSlice(const std::vector<PromptSlice>& slices, const PromptSlice& slice);
+// True if both are the same tokens.
+bool IsSameSlice(const PromptSlice& one, const PromptSlice& other);
 
 // Continues `slice` where an earlier attempt's slices on this worker stopped, after their pages
 // were taken over: with the same slice, or with KV received of a slice that another rank computed;

@@ -8,29 +8,27 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/overloaded.h"
 
 namespace baton {
 namespace {
 
 // Exceeds the number of events that can be under way: messages and handoffs of all requests.
 constexpr size_t kInboxCapacity = 1 << 18;
+// Jobs of cancelled requests stay in the mailbox until their turn.
+constexpr size_t kMaxGrammarJobs = 1 << 18;
 // Close waits this long for handoffs to end, then the transfer room goes down with them.
 constexpr absl::Duration kCloseWait = absl::Seconds(2);
+// Bounds one sleep, for the clock of the condition variable.
+constexpr absl::Duration kMaxWait = absl::Hours(1);
 
 }  // namespace
 
 EngineThread::EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts,
-                           Backend* backend, KvPool* pool,
-                           std::function<void(TransferCommand)> transfer,
-                           std::function<void(WorkerReport)> report, GrammarCompilerFn compile)
+                           Backend* backend, KvPool* pool, WorkerPorts ports,
+                           GrammarCompilerFn compile)
     : inbox_(kInboxCapacity),
-      grammars_(compile == nullptr ? nullptr
-                                   : std::make_unique<GrammarThread>(
-                                         std::move(compile),
-                                         [this](GrammarCompiled compiled) {
-                                           BATON_CHECK(inbox_.TryPost(Event(std::move(compiled))));
-                                         })),
-      core_(options, facts, backend, pool, Ports(std::move(transfer), std::move(report))) {}
+      core_(options, facts, backend, pool, Ports(std::move(ports), std::move(compile))) {}
 
 EngineThread::~EngineThread() { BATON_CHECK(!thread_.joinable()); }
 
@@ -40,12 +38,16 @@ void EngineThread::Start() {
   ::pthread_setname_np(thread_.native_handle(), "baton-engine");
 }
 
-WorkerPorts EngineThread::Ports(std::function<void(TransferCommand)> transfer,
-                                std::function<void(WorkerReport)> report) {
-  WorkerPorts ports{MonotonicNow, std::move(transfer), std::move(report)};
-  if (grammars_ != nullptr)
-    ports.compile = [this](GrammarJob job) { grammars_->Post(std::move(job)); };
+// Adds to the ports what this thread and its helpers do.
+WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
+  ports.clock = MonotonicNow;
   ports.masks = &masks_;
+  if (compile == nullptr) return ports;
+  grammars_.emplace("baton-grammar", kMaxGrammarJobs,
+                    [this, compile = std::move(compile)](const GrammarJob& job) {
+                      BATON_CHECK(inbox_.TryPost(GrammarCompiled{job.id, compile(job.spec)}));
+                    });
+  ports.compile = [this](GrammarJob job) { grammars_->Post(std::move(job)); };
   return ports;
 }
 
@@ -57,58 +59,49 @@ void EngineThread::Run() {
   while (!(closing_ && (core_.IsQuiet() || MonotonicNow() >= close_by))) {
     const bool goes_on = core_.Turn();
     Publish();
+    const absl::Duration wait = std::min(core_.NextDeadline(), close_by) - MonotonicNow();
     if (goes_on)
       inbox_.Drain(&events);
     else
-      WaitForEvents(std::min(core_.NextDeadline(), close_by), &events);
+      inbox_.WaitAndDrain(&events, std::clamp(wait, absl::ZeroDuration(), kMaxWait));
     HandleAll(&events);
     if (closing_ && close_by == absl::InfiniteFuture()) close_by = MonotonicNow() + kCloseWait;
   }
   Publish();
 }
 
-void EngineThread::WaitForEvents(absl::Time until, std::vector<Event>* events) {
-  if (until == absl::InfiniteFuture())
-    inbox_.WaitAndDrain(events);
-  else
-    inbox_.WaitAndDrain(events, std::max(absl::ZeroDuration(), until - MonotonicNow()));
-}
-
 void EngineThread::HandleAll(std::vector<Event>* events) {
-  for (Event& event : *events) {
-    if (auto* from_router = std::get_if<RouterEvent>(&event)) {
-      if (closing_) continue;
-      if (std::holds_alternative<RouterConnected>(*from_router))
-        LogInfo("router connected");
-      else if (const auto* lost = std::get_if<RouterDisconnected>(from_router))
-        LogWarn("router lost, cancelling all work: %s", lost->reason.ToString());
-      core_.Handle(std::move(*from_router));
-    } else if (auto* from_transfer = std::get_if<TransferEvent>(&event)) {
-      core_.Handle(std::move(*from_transfer));
-    } else if (auto* compiled = std::get_if<GrammarCompiled>(&event)) {
-      core_.Handle(std::move(*compiled));
-    } else if (auto* drain = std::get_if<DrainNow>(&event)) {
-      if (drain->drained) when_drained_.push_back(std::move(drain->drained));
-      core_.Drain();
-    } else {
-      closing_ = true;
-      core_.Close();
-    }
-  }
+  const auto handle = Overloaded{
+      [this](RouterEvent& event) {
+        if (closing_) return;
+        if (std::holds_alternative<RouterConnected>(event))
+          LogInfo("router connected");
+        else if (const auto* lost = std::get_if<RouterDisconnected>(&event))
+          LogWarn("router lost, cancelling all work: %s", lost->reason.ToString());
+        core_.Handle(std::move(event));
+      },
+      [this](auto& event) { core_.Handle(std::move(event)); },
+      [this](DrainNow& drain) {
+        when_drained_.push_back(std::move(drain.drained));
+        core_.Drain();
+      },
+      [this](CloseNow&) {
+        closing_ = true;
+        core_.Close();
+      },
+  };
+  for (Event& event : *events) std::visit(handle, event);
   events->clear();
 }
 
 void EngineThread::Publish() {
   const WorkerMetrics metrics = core_.metrics();
-  const bool drained = metrics.draining && core_.IsQuiet();
-  if (drained)
-    for (const auto& told : std::exchange(when_drained_, {})) told();
-  std::lock_guard lock(published_mutex_);
-  published_ = metrics;
-  if (drained && !is_drained_) {
-    is_drained_ = true;
-    drained_.notify_all();
+  {
+    std::lock_guard lock(published_mutex_);
+    published_ = metrics;
   }
+  if (metrics.load.draining && core_.IsQuiet())
+    for (const auto& told : std::exchange(when_drained_, {})) told();
 }
 
 // --- any thread
@@ -127,16 +120,6 @@ WorkerMetrics EngineThread::metrics() const {
 
 void EngineThread::Drain(std::function<void()> drained) {
   BATON_CHECK(inbox_.TryPost(DrainNow{std::move(drained)}));
-}
-
-bool EngineThread::WaitDrained(absl::Duration timeout) {
-  std::unique_lock lock(published_mutex_);
-  const auto drained = [this] { return is_drained_; };
-  if (timeout == absl::InfiniteDuration()) {
-    drained_.wait(lock, drained);
-    return true;
-  }
-  return drained_.wait_for(lock, absl::ToChronoNanoseconds(timeout), drained);
 }
 
 // --- the thread that called Start

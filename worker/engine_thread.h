@@ -3,21 +3,22 @@
 // commands and reports leave through two functions.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/mailbox.h"
+#include "common/mailbox_thread.h"
+#include "common/token_grammar.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_client.h"
-#include "worker/grammar_thread.h"
+#include "worker/grammar_desk.h"
 #include "worker/mask_thread.h"
 #include "worker/worker_core.h"
 #include "worker/worker_metrics.h"
@@ -26,11 +27,10 @@ namespace baton {
 
 class EngineThread {
  public:
-  // Backend and pool outlive this object. `transfer` and `report` are called on the engine thread,
-  // `compile` on a thread of its own; null: requests with grammars are refused.
+  // Backend and pool outlive this object. ports: transfer and report, called on the engine thread.
+  // `compile` is called on a thread of its own; null: requests with grammars are refused.
   EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
-               KvPool* pool, std::function<void(TransferCommand)> transfer,
-               std::function<void(WorkerReport)> report, GrammarCompilerFn compile = nullptr);
+               KvPool* pool, WorkerPorts ports, GrammarCompilerFn compile = nullptr);
   ~EngineThread();  // after Close, if Start was called
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
@@ -43,8 +43,7 @@ class EngineThread {
   WorkerMetrics metrics() const;               // as of the last turn
   // Has running requests finish and new ones refused. `drained` is called once, when nothing runs
   // any more, on the engine thread; must only post.
-  void Drain(std::function<void()> drained = nullptr);
-  bool WaitDrained(absl::Duration timeout);  // true once drained and nothing runs
+  void Drain(std::function<void()> drained);
 
   // --- the thread that called Start
   // Cancels everything and joins, after at most two seconds of waiting for handoffs to end.
@@ -60,25 +59,21 @@ class EngineThread {
   struct CloseNow {};
   using Event = std::variant<RouterEvent, TransferEvent, GrammarCompiled, DrainNow, CloseNow>;
 
-  WorkerPorts Ports(std::function<void(TransferCommand)> transfer,
-                    std::function<void(WorkerReport)> report);
+  WorkerPorts Ports(WorkerPorts ports, GrammarCompilerFn compile);
   void Run();
-  void WaitForEvents(absl::Time until, std::vector<Event>* events);
   void HandleAll(std::vector<Event>* events);
   void Publish();
 
   Mailbox<Event> inbox_;
   MaskThread masks_;
-  std::unique_ptr<GrammarThread> grammars_;  // null: this worker compiles none
-  WorkerCore core_;                          // engine thread, between Start and Close
+  std::optional<MailboxThread<GrammarJob>> grammars_;  // empty: this worker compiles none
+  WorkerCore core_;                                    // engine thread, between Start and Close
   std::thread thread_;
   bool closing_ = false;                             // engine thread
   std::vector<std::function<void()>> when_drained_;  // the same
 
   mutable std::mutex published_mutex_;
-  std::condition_variable drained_;
   WorkerMetrics published_;
-  bool is_drained_ = false;
 };
 
 }  // namespace baton

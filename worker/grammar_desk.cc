@@ -1,50 +1,54 @@
 #include "worker/grammar_desk.h"
 
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "common/check.h"
 
 namespace baton {
 
-PartKey PartOf(const RouterMessage& message) {
-  if (const auto* prefill = std::get_if<PrefillRequest>(&message))
-    return {prefill->request_id, prefill->epoch, true};
-  const auto* decode = std::get_if<DecodeRequest>(&message);
-  BATON_CHECK(decode != nullptr);
-  return {decode->request_id, decode->epoch, false};
+PartEnded RefusalOf(const PartRequest& request, const absl::Status& why, PartFault fault) {
+  PartEnded ended{
+      .reason = EndReason::kFailed, .fault = fault, .message = std::string(why.message())};
+  std::visit(
+      [&ended]<typename Request>(const Request& of) {
+        ended.request_id = of.request_id;
+        ended.epoch = of.epoch;
+        ended.was_prefill = std::is_same_v<Request, PrefillRequest>;
+      },
+      request);
+  return ended;
 }
 
-const GrammarSpec& GrammarOf(const RouterMessage& message) {
-  if (const auto* prefill = std::get_if<PrefillRequest>(&message)) return prefill->sampling.grammar;
-  const auto* decode = std::get_if<DecodeRequest>(&message);
-  BATON_CHECK(decode != nullptr);
-  return decode->sampling.grammar;
+const GrammarSpec& GrammarOf(const PartRequest& request) {
+  return std::visit([](const auto& of) -> const GrammarSpec& { return of.sampling.grammar; },
+                    request);
 }
 
-GrammarJob GrammarDesk::Add(RouterMessage message) {
+GrammarJob GrammarDesk::Add(PartRequest request) {
   BATON_CHECK(!is_full());
-  GrammarJob job{.id = next_job_++, .spec = GrammarOf(message)};
-  waiting_.emplace(job.id, std::move(message));
+  GrammarJob job{.id = next_job_++, .spec = GrammarOf(request)};
+  waiting_.emplace(job.id, std::move(request));
   return job;
 }
 
-std::optional<RouterMessage> GrammarDesk::Take(uint64_t job) {
-  const auto found = waiting_.find(job);
-  if (found == waiting_.end()) return std::nullopt;
-  RouterMessage message = std::move(found->second);
-  waiting_.erase(found);
-  return message;
+std::optional<PartRequest> GrammarDesk::Take(uint64_t job) {
+  auto taken = waiting_.extract(job);
+  if (taken.empty()) return std::nullopt;
+  return std::move(taken.mapped());
 }
 
-std::vector<PartKey> GrammarDesk::Cancel(RequestId request, Epoch up_to) {
-  std::vector<PartKey> cancelled;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const PartKey part = PartOf(it->second);
-    const bool is_meant = part.request_id == request && part.epoch <= up_to;
-    if (is_meant) cancelled.push_back(part);
-    it = is_meant ? waiting_.erase(it) : std::next(it);
-  }
-  return cancelled;
+std::vector<PartEnded> GrammarDesk::Cancel(RequestId request, Epoch up_to) {
+  std::vector<PartEnded> ended;
+  std::erase_if(waiting_, [&](const auto& waiting) {
+    PartEnded end = RefusalOf(waiting.second, absl::OkStatus(), PartFault::kOwn);
+    if (end.request_id != request || end.epoch > up_to) return false;
+    end.reason = EndReason::kCancelled;
+    ended.push_back(std::move(end));
+    return true;
+  });
+  return ended;
 }
 
 }  // namespace baton

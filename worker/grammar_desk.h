@@ -26,17 +26,11 @@ struct GrammarCompiled {
   absl::StatusOr<SharedGrammar> grammar{};
 };
 
-// A worker's part in an attempt at a request.
-struct PartKey {
-  RequestId request_id = 0;
-  Epoch epoch = 0;
-  bool is_prefill = false;
-};
-
-// The part that the message begins, and its grammar. CHECKs that it is a PrefillRequest or a
-// DecodeRequest.
-PartKey PartOf(const RouterMessage& message);
-const GrammarSpec& GrammarOf(const RouterMessage& message);
+// A message that begins this worker's part in an attempt at a request.
+using PartRequest = std::variant<PrefillRequest, DecodeRequest>;
+// The last word about a part that no scheduler knows: it failed for this reason.
+PartEnded RefusalOf(const PartRequest& request, const absl::Status& why, PartFault fault);
+const GrammarSpec& GrammarOf(const PartRequest& request);
 
 class GrammarDesk {
  public:
@@ -45,16 +39,16 @@ class GrammarDesk {
   bool is_full() const { return waiting_.size() >= kMaxWaiting; }
   size_t size() const { return waiting_.size(); }
 
-  // Keeps the message; returns the job that it waits for. CHECKs that there is room.
-  GrammarJob Add(RouterMessage message);
-  // The message that waited for the job; empty: it was cancelled.
-  std::optional<RouterMessage> Take(uint64_t job);
-  // Removes the parts of the attempts 1..up_to at the request, and returns them.
-  std::vector<PartKey> Cancel(RequestId request, Epoch up_to);
+  // Keeps the request; returns the job that it waits for. CHECKs that there is room.
+  GrammarJob Add(PartRequest request);
+  // The request that waited for the job; empty: it was cancelled.
+  std::optional<PartRequest> Take(uint64_t job);
+  // Removes the parts of the attempts 1..up_to at the request; returns their ends.
+  std::vector<PartEnded> Cancel(RequestId request, Epoch up_to);
   void Clear() { waiting_.clear(); }
 
  private:
-  std::map<uint64_t, RouterMessage> waiting_;  // by job, which is the order of arrival
+  std::map<uint64_t, PartRequest> waiting_;  // by job, which is the order of arrival
   uint64_t next_job_ = 1;
 };
 

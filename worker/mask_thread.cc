@@ -1,58 +1,39 @@
 #include "worker/mask_thread.h"
 
-#include <pthread.h>
-
 #include "common/check.h"
 
 namespace baton {
+namespace {
 
-MaskThread::MaskThread() : thread_([this] { Run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), "baton-masks");
-}
+// Batches that the thread has not looked at yet; those before the last are done.
+constexpr size_t kMaxBatches = 1 << 18;
 
-MaskThread::~MaskThread() {
-  {
-    std::lock_guard lock(mutex_);
-    BATON_CHECK(n_done_ == sequences_.size());
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+}  // namespace
+
+MaskThread::MaskThread()
+    : thread_("baton-masks", kMaxBatches,
+              [](const std::shared_ptr<Batch>& batch) { batch->MakeMasks(); }) {}
 
 void MaskThread::Start(std::span<SequenceSampling* const> sequences) {
+  BATON_CHECK(batch_ == nullptr);
   if (sequences.empty()) return;
-  {
-    std::lock_guard lock(mutex_);
-    BATON_CHECK(n_done_ == sequences_.size());
-    sequences_.assign(sequences.begin(), sequences.end());
-    n_begun_ = n_done_ = 0;
-  }
-  changed_.notify_all();
+  batch_ = std::make_shared<Batch>(std::vector(sequences.begin(), sequences.end()));
+  thread_.Post(batch_);
 }
 
 void MaskThread::Wait() {
-  std::unique_lock lock(mutex_);
-  while (MakeNext(&lock)) {
+  if (batch_ == nullptr) return;
+  batch_->MakeMasks();
+  for (size_t done; (done = batch_->n_done) < batch_->sequences.size();) batch_->n_done.wait(done);
+  batch_.reset();
+}
+
+void MaskThread::Batch::MakeMasks() {
+  for (size_t i; (i = n_begun++) < sequences.size();) {
+    sequences[i]->MakeMask();
+    ++n_done;
+    n_done.notify_one();
   }
-  changed_.wait(lock, [this] { return n_done_ == sequences_.size(); });
-}
-
-void MaskThread::Run() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_)
-    if (!MakeNext(&lock))
-      changed_.wait(lock, [this] { return stopping_ || n_begun_ < sequences_.size(); });
-}
-
-bool MaskThread::MakeNext(std::unique_lock<std::mutex>* lock) {
-  if (n_begun_ == sequences_.size()) return false;
-  SequenceSampling* const next = sequences_[n_begun_++];
-  lock->unlock();
-  next->MakeMask();
-  lock->lock();
-  if (++n_done_ == sequences_.size()) changed_.notify_all();
-  return true;
 }
 
 }  // namespace baton

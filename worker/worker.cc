@@ -9,9 +9,7 @@
 #include "common/cpus.h"
 #include "common/log.h"
 #include "common/request_limits.h"
-#include "engine/load_backend.h"
 #include "worker/announce.h"
-#include "worker/pool_view.h"
 
 namespace baton {
 namespace {
@@ -25,15 +23,6 @@ int ContextOf(const WorkerOptions& options, const Backend& backend, const KvPool
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& options,
-                                                      const WorkerStart& start,
-                                                      void (*progress)(void*, double),
-                                                      void* progress_context) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
-                   LoadBackend(options.engine, progress, progress_context));
-  return Start(options, start, std::move(backend));
-}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& options,
                                                       const WorkerStart& start,
@@ -81,24 +70,21 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
   announce_.cpu_share = allowance.share(options.engine.threads);
   announce_.link_bytes_per_second = start.link_bytes_per_second;
   engine_ = std::make_unique<EngineThread>(
-      options.core, facts, backend_.get(), pool_.get(), CommandsTo(start.filter),
-      [this](const WorkerReport& report) { client_->Send(report); }, start.compile_grammar);
-}
-
-std::function<void(TransferCommand)> Worker::CommandsTo(std::shared_ptr<TransferFilter> filter) {
-  auto post = [this](TransferCommand command) { transfer_->Post(std::move(command)); };
-  if (filter == nullptr) return post;
-  return [post = TransferFilter::Post(post), filter](TransferCommand command) {
-    filter->OnCommand(std::move(command), post);
-  };
+      options.core, facts, backend_.get(), pool_.get(),
+      WorkerPorts{.transfer =
+                      [this, filter = start.filter](TransferCommand command) {
+                        const auto post = [this](TransferCommand to_room) {
+                          transfer_->Post(std::move(to_room));
+                        };
+                        if (filter == nullptr) return post(std::move(command));
+                        filter->OnCommand(std::move(command), post);
+                      },
+                  .report = [this](WorkerReport report) { client_->Send(std::move(report)); }},
+      start.compile_grammar);
 }
 
 absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {
-  const TransferFacts facts{.incarnation = announce_.incarnation,
-                            .key = start.key,
-                            .model_fingerprint = announce_.model_fingerprint,
-                            .numerics_id = announce_.numerics_id,
-                            .layout_id = announce_.layout_id};
+  const TransferFacts facts = TransferFactsOf(announce_, start.key);
   const auto on_event = [this, filter = start.filter](TransferEvent event) {
     if (filter != nullptr) filter->OnEvent(event);
     engine_->Post(std::move(event));

@@ -21,15 +21,9 @@ namespace baton {
 
 class Worker {
  public:
-  // Loads the model (progress as in LoadBackend, on this thread), then starts all threads. A router
+  // Starts all threads around a loaded engine, whose model, threads and limits are used. A router
   // that is not there yet is dialled until it is. InvalidArgument: max_batch does not fit the step,
-  // or kv_bytes the pool. Other errors are those of LoadBackend, KvPool::Create, CostFor and
-  // Transfer::Start.
-  static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
-                                                       const WorkerStart& start,
-                                                       void (*progress)(void*, double) = nullptr,
-                                                       void* progress_context = nullptr);
-  // Starts around a loaded engine, whose model, threads and limits are used.
+  // or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor and Transfer::Start.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);
@@ -44,9 +38,7 @@ class Worker {
 
   // Refuses new requests; running ones go on to their end. Any thread. `drained` is called once,
   // when nothing runs here any more, on the engine thread: it must only post.
-  void Drain(std::function<void()> drained = nullptr) { engine_->Drain(std::move(drained)); }
-  // True once nothing runs here after Drain (its own or the router's); false after `timeout`.
-  bool WaitDrained(absl::Duration timeout) { return engine_->WaitDrained(timeout); }
+  void Drain(std::function<void()> drained) { engine_->Drain(std::move(drained)); }
   // Cancels everything, joins all threads; every page is back in the pool afterwards (CHECKed).
   void Stop();
 
@@ -54,8 +46,6 @@ class Worker {
   Worker(const WorkerOptions& options, const WorkerStart& start,
          const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
          std::unique_ptr<KvPool> pool);
-  // Returns what the engine calls with its commands; they pass `filter` if it is not null.
-  std::function<void(TransferCommand)> CommandsTo(std::shared_ptr<TransferFilter> filter);
   absl::Status Connect(const TransferOptions& options, const WorkerStart& start);
 
   std::unique_ptr<Backend> backend_;

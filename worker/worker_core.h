@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -27,7 +26,7 @@
 #include "proto/control_client.h"
 #include "proto/messages.h"
 #include "worker/grammar_desk.h"
-#include "worker/mask_maker.h"
+#include "worker/mask_thread.h"
 #include "worker/prefill_meter.h"
 #include "worker/worker_metrics.h"
 
@@ -53,13 +52,13 @@ struct WorkerFacts {
 };
 
 struct WorkerPorts {
-  std::function<absl::Time()> clock;  // monotonic
+  std::function<absl::Time()> clock{};  // monotonic
   std::function<void(TransferCommand)> transfer;
   std::function<void(WorkerReport)> report;  // sends to the router, if one is connected
   // Has the grammar compiled; a GrammarCompiled with the job's id follows, in the order of jobs.
   // Null: this worker has no tokenizer and refuses grammars.
   std::function<void(GrammarJob)> compile{};
-  MaskMaker* masks = nullptr;  // null: masks are made on the calling thread
+  MaskThread* masks = nullptr;  // null: masks are made on the calling thread
 };
 
 class WorkerCore {
@@ -84,30 +83,27 @@ class WorkerCore {
   WorkerMetrics metrics() const;
 
  private:
-  void HandleMessage(RouterMessage message);
-  void HandleRequest(RouterMessage message);
-  void Begin(RouterMessage message, SharedGrammar grammar);
-  void Refuse(const PartKey& part, EndReason reason, PartFault fault, std::string why);
-  void CancelWaiting(RequestId request, Epoch up_to);
+  void HandleRequest(PartRequest request);
+  void Begin(PartRequest request, SharedGrammar grammar);
+  void CancelAll();
   struct Step {
     int n_rows = 0, n_prefill = 0;
-    double prefill_pairs = 0;  // (query, key) pairs
-    bool scores = false;       // tokens of prompts, when the layers are done
-    int layers_at_once = 1;
   };
   Step ComposeStep(absl::Time now);  // without rows and tokens: no step
   void LendPages();
   void RunStep(const Step& step);
   void FinishMasks();
   bool RunSliceBlock(int max_rows);
-  void Compute(const SliceBlock& block);
   int RowsBeside(const Step& step) const;
   // layers: the part of the duration that was no sampling and scoring.
   void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
   void TakeEffects();
-  void TakePrefillEffects();
+  // Does what the core asks for.
+  template <typename Core>
+  void TakeEffectsOf(Core* core);
   void Report(WorkerEvent event);
   void ReportLoad(absl::Time now);
+  absl::Time LoadDue() const;
   void SendReport();
   WorkerLoad Load() const;
 
@@ -124,18 +120,12 @@ class WorkerCore {
   StepBuilder builder_;
   absl::Duration slice_ran_;                               // computing time of the running slice
   absl::Time slice_waits_since_ = absl::InfiniteFuture();  // the slice waits for its inflow
-  bool lends_more_ = false;
-  bool connected_ = false, draining_ = false;
   WorkerReport report_;
   WorkerLoad reported_load_;
   absl::Time load_reported_ = absl::InfinitePast();
   bool load_changed_ = false;
-  std::vector<LinkRate> links_;  // as last measured
-  WorkerMetrics metrics_;
+  WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
   PrefillMeter prefill_meter_;
-  std::vector<PrefillEffect> prefill_effects_;  // scratch
-  std::vector<DecodeEffect> decode_effects_;
-  std::vector<TransferCommand> commands_;
 };
 
 }  // namespace baton

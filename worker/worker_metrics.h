@@ -6,17 +6,16 @@
 #include <vector>
 
 #include "kvtransfer/protocol/transfer_events.h"
+#include "proto/messages.h"
 
 namespace baton {
 
 struct WorkerMetrics {
   bool connected = false;  // the router's stream is up
-  bool draining = false;
   // Gauges.
+  WorkerLoad load;  // what the router is told; pages_free: in the pool, or lent and not promised
   int prefill_prompts = 0, prefill_running = 0;
-  int64_t prefill_queued_tokens = 0;
-  int decode_rows = 0, decode_waiting = 0;
-  int pages_total = 0, pages_free = 0;      // free: in the pool, or lent and not promised
+  int pages_total = 0;
   int pages_prefill = 0, pages_decode = 0;  // held by prompts and by arrived requests
   int pages_cached = 0;                     // free pages with KV that may be reused
   // Holders of pages beyond each page's first: held = prefill + decode + lent - shared.
@@ -36,9 +35,8 @@ struct WorkerMetrics {
   double last_step_seconds = 0;
   // Slices of relays: beside steps, not inside.
   uint64_t slice_blocks = 0;
-  double slice_seconds = 0;        // computing
-  double slice_wait_seconds = 0;   // slices waited for their inflow
-  double decode_step_seconds = 0;  // recent average; 0: no step yet
+  double slice_seconds = 0;       // computing
+  double slice_wait_seconds = 0;  // slices waited for their inflow
   TransferCounters transfer;
   std::vector<LinkReport> links;  // one per worker that got KV from here
 };

@@ -8,8 +8,10 @@ void DeclareWorker(const std::string& section, WorkerOptions* options, Settings*
   DeclareEngine(&options->engine, settings);
   settings->Int(absl::StrCat(section, ".step_tokens"), &options->engine.limits.max_step_tokens, 16,
                 65536, "tokens of one engine step");
-  DeclareDecode(section, &options->core.decode, settings);
-  DeclarePrefill(section, &options->core.prefill, settings);
+  settings->Int(absl::StrCat(section, ".max_batch"), &options->core.decode.max_batch, 1, 4096,
+                "sequences decoded at once");
+  settings->Bool(absl::StrCat(section, ".reuse_kv"), &options->core.prefill.reuse_kv,
+                 "prompts reuse KV of earlier ones with the same beginning");
 }
 
 }  // namespace baton

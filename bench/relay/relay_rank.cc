@@ -13,7 +13,7 @@
 #include "engine/load_backend.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "lab/paced_link.h"
-#include "worker/pool_view.h"
+#include "worker/announce.h"
 
 namespace baton {
 namespace {

@@ -15,14 +15,15 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
       {kGauge, "baton_worker_prefill_prompts", "Prompts waiting or computed here.", labels,
        &WorkerMetrics::prefill_prompts},
       {kGauge, "baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.", labels,
-       &WorkerMetrics::prefill_queued_tokens},
+       [](const auto& m) { return m.load.prefill_queued_tokens; }},
       {kGauge, "baton_worker_decode_rows", "Sequences in the batch.", labels,
-       &WorkerMetrics::decode_rows},
+       [](const auto& m) { return m.load.decode_rows; }},
       {kGauge, "baton_worker_decode_waiting", "Sequences waiting for KV, room or a row.", labels,
-       &WorkerMetrics::decode_waiting},
+       [](const auto& m) { return m.load.decode_waiting; }},
       {kGauge, "baton_kv_pages_total", "KV pages of this worker.", labels,
        &WorkerMetrics::pages_total},
-      {kGauge, "baton_kv_pages_free", "KV pages nobody holds.", labels, &WorkerMetrics::pages_free},
+      {kGauge, "baton_kv_pages_free", "KV pages nobody holds.", labels,
+       [](const auto& m) { return m.load.pages_free; }},
       {kGauge, "baton_kv_pages_cached", "Free KV pages whose KV can be reused.", labels,
        &WorkerMetrics::pages_cached},
       {kGauge, "baton_kv_pages_promised", "KV pages promised to handoffs.", labels,
@@ -149,10 +150,10 @@ void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
   reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
   if (request.path == "/readyz") {
     const WorkerMetrics metrics = read_();
-    if (!metrics.connected || metrics.draining) {
+    if (!metrics.connected || metrics.load.draining) {
       reply = OnBadRequest(request, 503,
-                           metrics.draining ? "The worker is draining."
-                                            : "The worker is not connected to its router.");
+                           metrics.load.draining ? "The worker is draining."
+                                                 : "The worker is not connected to its router.");
     }
   }
   server_->Reply(id, reply);

@@ -83,7 +83,7 @@ wire::WorkerReport LoadReport(int n_events = 1) {
   for (int i = 0; i < n_events; ++i) {
     wire::WorkerLoad* const load = report.add_events()->mutable_load();
     load->set_decode_rows(1 + i);
-    load->mutable_prefill_fit();  // of no step yet
+    load->mutable_prefill_cost()->set_n_layers(1);
   }
   return report;
 }

@@ -22,8 +22,7 @@ struct DecodeBatchFixture {
     options.max_sequences = 20;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
-    const DecodeFacts facts{.vocab = HashBackend::kVocab, .rope = rope};
-    batch = std::make_unique<DecodeBatch>(options, facts, pool.get());
+    batch = std::make_unique<DecodeBatch>(options, backend.model(), pool.get());
   }
 
   static std::vector<int32_t> Prompt(RequestId id, int n) {
@@ -61,6 +60,7 @@ struct DecodeBatchFixture {
         .n_tokens = n_prompt};
     return kv;
   }
+  void Arrive(HandoffArrived kv) { batch->On(kv, now); }
   int Step() {
     builder.Clear();
     const int rows = batch->Contribute(now, reclaimable, &builder);
@@ -74,9 +74,7 @@ struct DecodeBatchFixture {
     return rows;
   }
   void Collect() {
-    std::vector<DecodeEffect> effects;
-    batch->TakeEffects(&effects);
-    for (DecodeEffect& effect : effects) {
+    for (const DecodeEffect& effect : batch->TakeEffects()) {
       if (std::holds_alternative<TransferCommand>(effect)) {
         ++handoff_cancels;
         continue;
@@ -122,7 +120,7 @@ TEST_CASE("a row's range of longrope follows from its prompt and the tokens want
   DecodeBatchFixture b(8, 200, nullptr, {}, LongropeFrom(9));
   for (const auto& [id, max_tokens] : {std::pair<RequestId, int>{1, 4}, {2, 5}}) {
     b.batch->Expect(DecodeBatchFixture::Request(id, 5, max_tokens), b.now);
-    b.batch->Arrived(b.Kv(id, 5, 3), b.now);
+    b.Arrive(b.Kv(id, 5, 3));
   }
   REQUIRE(b.Step() == 2);
   const StepBatch batch = b.builder.batch();
@@ -137,8 +135,8 @@ TEST_CASE("a sequence joins at the next step, whichever of request and KV comes 
   REQUIRE(b.Step() == 0);
   REQUIRE(b.batch->n_waiting() == 1);
   REQUIRE(b.batch->expected_pages() >= 2);
-  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
-  b.batch->Arrived(b.Kv(2, 9, 4), b.now);
+  b.Arrive(b.Kv(1, 5, 2));
+  b.Arrive(b.Kv(2, 9, 4));
   REQUIRE(b.Step() == 1);
   b.batch->Expect(DecodeBatchFixture::Request(2, 9, 6), b.now);
   REQUIRE(b.Step() == 2);
@@ -156,7 +154,7 @@ TEST_CASE("a finished row leaves in its step and a waiting one takes its place i
   DecodeBatchFixture b(2);
   for (RequestId id = 1; id <= 5; ++id) {
     b.batch->Expect(DecodeBatchFixture::Request(id, 4, 1 + static_cast<int>(id)), b.now);
-    b.batch->Arrived(b.Kv(id, 4, 3), b.now);
+    b.Arrive(b.Kv(id, 4, 3));
   }
   REQUIRE(b.batch->n_waiting() == 5);
   REQUIRE(b.Step() == 2);  // request 1 ends in this step: it wanted one more token
@@ -177,7 +175,7 @@ TEST_CASE("a stop token ends a row, the first token too") {
   DecodeRequest request = DecodeBatchFixture::Request(1, 6, 10);
   request.stop_tokens = {all.tokens[at]};
   b.batch->Expect(request, b.now);
-  b.batch->Arrived(b.Kv(1, 6, 4), b.now);
+  b.Arrive(b.Kv(1, 6, 4));
   while (b.Step() > 0) {
   }
   REQUIRE(b.ends[1].reason == EndReason::kStopToken);
@@ -219,7 +217,7 @@ TEST_CASE("a row counts the prompt, earlier attempts' tokens, the first token an
   kv.record = {.first_token = all.tokens[static_cast<size_t>(done)], .n_tokens = n_prompt};
   const bool request_first = GENERATE(true, false);
   if (request_first) b.batch->Expect(request, b.now);
-  b.batch->Arrived(std::move(kv), b.now);
+  b.Arrive(std::move(kv));
   b.batch->Expect(request, b.now);  // or said twice
   while (b.Step() > 0) {
   }
@@ -237,7 +235,7 @@ TEST_CASE("a request whose history is missing, cut or of another vocabulary is r
     request.sampling.repetition_penalty = 2;
     request.history = std::move(history);
     b.batch->Expect(request, b.now);
-    b.batch->Arrived(b.Kv(id, 5, 3), b.now);
+    b.Arrive(b.Kv(id, 5, 3));
     b.Collect();
     CHECK(b.ends[id].reason == EndReason::kFailed);
     return b.ends[id].message;
@@ -255,9 +253,9 @@ TEST_CASE("a request whose history is missing, cut or of another vocabulary is r
 
 TEST_CASE("KV whose request never comes is given back at its deadline") {
   DecodeBatchFixture b;
-  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
+  b.Arrive(b.Kv(1, 5, 2));
   b.now += absl::Seconds(4);
-  b.batch->Arrived(b.Kv(2, 5, 2), b.now);
+  b.Arrive(b.Kv(2, 5, 2));
   REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
   b.now = b.batch->NextDeadline();
   b.batch->OnTime(b.now);
@@ -277,10 +275,10 @@ TEST_CASE("time alone ends a sequence in every state") {
   DecodeBatchFixture b(1);
   b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);  // the KV of request 1 never comes
   b.batch->Expect(DecodeBatchFixture::Request(2, 5, 4), b.now);
-  b.batch->Arrived(b.Kv(2, 5, 2), b.now);
+  b.Arrive(b.Kv(2, 5, 2));
   b.batch->Expect(DecodeBatchFixture::Request(3, 5, 4), b.now);
-  b.batch->Arrived(b.Kv(3, 5, 2), b.now);  // one row: waits
-  b.batch->Arrived(b.Kv(4, 5, 2), b.now);  // no request for 4 comes
+  b.Arrive(b.Kv(3, 5, 2));  // one row: waits
+  b.Arrive(b.Kv(4, 5, 2));  // no request for 4 comes
   REQUIRE(b.Step() == 1);
   REQUIRE(b.batch->NextDeadline() == absl::UnixEpoch() + absl::Seconds(10));
   while (b.batch->n_sequences() > 0) {
@@ -312,7 +310,7 @@ TEST_CASE("every state of a sequence has a deadline, and every transition can be
   const auto expect = [&](RequestId id) {
     b.batch->Expect(DecodeBatchFixture::Request(id, 5, 4), b.now);
   };
-  const auto arrive = [&](RequestId id) { b.batch->Arrived(b.Kv(id, 5, 2), b.now); };
+  const auto arrive = [&](RequestId id) { b.Arrive(b.Kv(id, 5, 2)); };
   for (const RequestId id : {1, 2}) {
     expect(id);
     arrive(id);
@@ -338,7 +336,7 @@ TEST_CASE("a row takes pages as it grows; without any the youngest that is not c
   DecodeBatchFixture b(8, 8);
   for (const RequestId id : {1, 2, 3}) {
     b.batch->Expect(DecodeBatchFixture::Request(id, 4, 13), b.now);  // whole: 4 pages
-    b.batch->Arrived(b.Kv(id, 4, id == 2 ? 4 : 1), b.now);
+    b.Arrive(b.Kv(id, 4, id == 2 ? 4 : 1));
   }
   REQUIRE(b.pool->free() == 2);
   REQUIRE(b.Step() == 3);  // requests 1 and 3 take the last pages
@@ -361,7 +359,7 @@ TEST_CASE("sequences that wait for a row are preempted before any row") {
   DecodeBatchFixture b(1, 3);
   for (const RequestId id : {1, 2}) {
     b.batch->Expect(DecodeBatchFixture::Request(id, 4, 9), b.now);
-    b.batch->Arrived(b.Kv(id, 4, 1), b.now);
+    b.Arrive(b.Kv(id, 4, 1));
   }
   while (b.Step() > 0) {
   }
@@ -373,7 +371,7 @@ TEST_CASE("sequences that wait for a row are preempted before any row") {
 TEST_CASE("a row without a page waits for those on their way back, and goes when it is alone") {
   DecodeBatchFixture b(4, 2);
   b.batch->Expect(DecodeBatchFixture::Request(1, 4, 9), b.now);
-  b.batch->Arrived(b.Kv(1, 4, 1), b.now);
+  b.Arrive(b.Kv(1, 4, 1));
   std::vector<int32_t> lent;
   REQUIRE(b.pool->Take(1, &lent));
   b.n_lent = b.reclaimable = 1;
@@ -400,11 +398,11 @@ TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is
   b.Collect();
   REQUIRE(b.handoff_cancels == 1);
   REQUIRE(b.batch->n_sequences() == 1);
-  b.batch->Arrived(b.Kv(1, 5, 2), b.now);  // epoch 1: was under way
+  b.Arrive(b.Kv(1, 5, 2));  // epoch 1: was under way
   REQUIRE(b.pool->held() == 0);
   HandoffArrived kv = b.Kv(1, 5, 2);
   kv.epoch = 2;
-  b.batch->Arrived(std::move(kv), b.now);
+  b.Arrive(std::move(kv));
   REQUIRE(b.Step() == 1);
   b.batch->Cancel(1, 2);
   b.Collect();
@@ -414,7 +412,7 @@ TEST_CASE("cancel ends every attempt up to its epoch, and KV that comes later is
 
 TEST_CASE("a later attempt ends the earlier ones, also those that are told of after it") {
   DecodeBatchFixture b;
-  b.batch->Arrived(b.Kv(1, 5, 2), b.now);
+  b.Arrive(b.Kv(1, 5, 2));
   DecodeRequest third = DecodeBatchFixture::Request(1, 5, 4);
   third.epoch = 3;
   b.batch->Expect(third, b.now);
@@ -426,7 +424,7 @@ TEST_CASE("a later attempt ends the earlier ones, also those that are told of af
   REQUIRE(b.pool->held() == 0);
   HandoffArrived kv = b.Kv(1, 5, 2);
   kv.epoch = 3;
-  b.batch->Arrived(std::move(kv), b.now);
+  b.Arrive(std::move(kv));
   while (b.Step() > 0) {
   }
   b.CheckExact(1, 5, 4);
@@ -435,10 +433,11 @@ TEST_CASE("a later attempt ends the earlier ones, also those that are told of af
 TEST_CASE("an aborted handoff fails its sequence; one that has its KV is not touched by it") {
   DecodeBatchFixture b;
   b.batch->Expect(DecodeBatchFixture::Request(1, 5, 4), b.now);
-  b.batch->Aborted({.ticket_id = {},
-                    .epoch = 1,
-                    .request_id = 1,
-                    .status = absl::UnavailableError("peer lost")});
+  b.batch->On(HandoffAborted{.ticket_id = {},
+                             .epoch = 1,
+                             .request_id = 1,
+                             .status = absl::UnavailableError("peer lost")},
+              b.now);
   b.Collect();
   REQUIRE(b.ends[1].reason == EndReason::kFailed);
   REQUIRE(b.batch->n_sequences() == 0);
@@ -447,16 +446,16 @@ TEST_CASE("an aborted handoff fails its sequence; one that has its KV is not tou
 TEST_CASE("KV that does not fit its request fails the request by name") {
   DecodeBatchFixture b;
   b.batch->Expect(DecodeBatchFixture::Request(1, 6, 4), b.now);
-  b.batch->Arrived(b.Kv(1, 5, 3), b.now);
+  b.Arrive(b.Kv(1, 5, 3));
   b.batch->Expect(DecodeBatchFixture::Request(2, 5, 100), b.now);
   HandoffArrived narrow = b.Kv(2, 5, 2);
   b.pool->Give(std::span(&narrow.pages.back(), 1));
   narrow.pages.pop_back();
-  b.batch->Arrived(std::move(narrow), b.now);
+  b.Arrive(std::move(narrow));
   HandoffArrived wild = b.Kv(3, 5, 3);
   wild.record.first_token = HashBackend::kVocab;
   b.batch->Expect(DecodeBatchFixture::Request(3, 5, 4), b.now);
-  b.batch->Arrived(std::move(wild), b.now);
+  b.Arrive(std::move(wild));
   b.batch->Expect(DecodeBatchFixture::Request(4, 5, 0), b.now);
   b.Collect();
   REQUIRE(b.ends[1].message == "KV of 5 tokens came for a prompt of 6");
@@ -481,7 +480,7 @@ TEST_CASE("rows give back what fell out of the window, and go on in what others 
   REQUIRE(n_pages < whole);
   for (const RequestId id : {1, 2}) {
     b.batch->Expect(DecodeBatchFixture::Request(id, kPrompt, kTokens), b.now);
-    b.batch->Arrived(b.Kv(id, kPrompt, 8), b.now);
+    b.Arrive(b.Kv(id, kPrompt, 8));
     if (all_layers) REQUIRE(b.pool->held() <= in_window * static_cast<int>(id));
   }
   while (b.Step() > 0) {

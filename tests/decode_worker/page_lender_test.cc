@@ -10,39 +10,46 @@ namespace {
 
 constexpr int kPageTokens = 4;
 
+// Appends the command to *out; true if another turn would lend more.
+bool Balance(PageLender* lender, const LenderNeeds& needs, std::vector<TransferCommand>* out) {
+  if (std::optional<TransferCommand> command = lender->Balance(needs))
+    out->push_back(*std::move(command));
+  return lender->lends_more();
+}
+
 TEST_CASE("eager lends all, in bounded portions; a prompt here gets pages back") {
   HashBackend backend(kPageTokens);
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
   PageLender lender(pool.get(), true, 4);
   std::vector<TransferCommand> out;
-  REQUIRE(lender.Balance({}, &out));
-  REQUIRE(lender.Balance({}, &out));
-  REQUIRE_FALSE(lender.Balance({}, &out));
+  REQUIRE(Balance(&lender, {}, &out));
+  REQUIRE(Balance(&lender, {}, &out));
+  REQUIRE_FALSE(Balance(&lender, {}, &out));
   REQUIRE(lender.lent() == 10);
   REQUIRE(out.size() == 3);
   std::vector<int32_t> lent;
   for (const TransferCommand& command : out)
     for (const int32_t page : std::get<LendPages>(command).pages) lent.push_back(page);
-  lender.Changed({.free_pages = 10, .waiting = 0});
+  lender.On(ReceivePoolChanged{.free_pages = 10, .waiting = 0}, {});
 
   out.clear();
-  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6}, &out));  // a prompt waits for 6
+  REQUIRE_FALSE(Balance(&lender, {.wanted_pages = 6}, &out));  // a prompt waits for 6
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 6);
-  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6}, &out));
+  REQUIRE_FALSE(Balance(&lender, {.wanted_pages = 6}, &out));
   REQUIRE(out.size() == 1);  // asked once
-  lender.Returned({.pages = {lent.begin(), lent.begin() + 6}});
+  lender.On(PagesReturned{.pages = {lent.begin(), lent.begin() + 6}}, {});
   REQUIRE(pool->free() == 6);
-  REQUIRE_FALSE(lender.Balance({.wanted_pages = 6},
-                               &out));  // and the pages are not lent again before the prompt starts
+  REQUIRE_FALSE(Balance(&lender, {.wanted_pages = 6},
+                        &out));  // and the pages are not lent again before the prompt starts
   REQUIRE(out.size() == 1);
 
-  lender.Arrived(3);  // three pages arrived with a handoff: the batch holds them now
+  HandoffArrived arrived;
+  arrived.pages = {lent.begin() + 6, lent.begin() + 9};
+  lender.On(arrived, {});
   REQUIRE(lender.lent() == 1);
-  out.clear();
-  lender.Close(&out);
-  REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 1);
-  lender.Returned({.pages = {lent[9]}});
-  REQUIRE_FALSE(lender.Balance({}, &out));
+  REQUIRE(std::get<ReclaimPages>(lender.Close().value()).n == 1);
+  lender.On(PagesReturned{.pages = {lent[9]}}, {});
+  REQUIRE_FALSE(Balance(&lender, {}, &out));
   REQUIRE(lender.lent() == 0);
   pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
 }
@@ -52,16 +59,16 @@ TEST_CASE("what rows will grow into is kept back, and asked back ahead of need")
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
   PageLender lender(pool.get(), true, 100);
   std::vector<TransferCommand> out;
-  REQUIRE_FALSE(lender.Balance({.growth_pages = 3}, &out));
+  REQUIRE_FALSE(Balance(&lender, {.growth_pages = 3}, &out));
   std::vector<int32_t> lent = std::get<LendPages>(out.at(0)).pages;
   REQUIRE(lent.size() == 7);
-  lender.Changed({.free_pages = 7, .waiting = 0});
+  lender.On(ReceivePoolChanged{.free_pages = 7, .waiting = 0}, {});
   std::vector<int32_t> grown;
   REQUIRE(pool->Take(2, &grown));
   out.clear();
-  REQUIRE_FALSE(lender.Balance({.growth_pages = 3}, &out));
+  REQUIRE_FALSE(Balance(&lender, {.growth_pages = 3}, &out));
   REQUIRE(std::get<ReclaimPages>(out.at(0)).n == 2);
-  lender.Returned({.pages = lent});
+  lender.On(PagesReturned{.pages = lent}, {});
   pool->Give(grown);
 }
 
@@ -70,14 +77,14 @@ TEST_CASE("not eager, it lends what waiting sequences need and no more") {
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));
   PageLender lender(pool.get(), false, 100);
   std::vector<TransferCommand> out;
-  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
+  REQUIRE_FALSE(Balance(&lender, {.sequence_pages = 7}, &out));
   REQUIRE(out.empty());  // no request waits for room
-  lender.Changed({.free_pages = 0, .waiting = 1});
-  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
+  lender.On(ReceivePoolChanged{.free_pages = 0, .waiting = 1}, {});
+  REQUIRE_FALSE(Balance(&lender, {.sequence_pages = 7}, &out));
   REQUIRE(std::get<LendPages>(out.at(0)).pages.size() == 7);
-  REQUIRE_FALSE(lender.Balance({.sequence_pages = 7}, &out));
+  REQUIRE_FALSE(Balance(&lender, {.sequence_pages = 7}, &out));
   REQUIRE(out.size() == 1);
-  lender.Returned({.pages = std::get<LendPages>(out[0]).pages});
+  lender.On(PagesReturned{.pages = std::get<LendPages>(out[0]).pages}, {});
   REQUIRE(pool->held() == 0);
 }
 

@@ -183,7 +183,7 @@ TEST_CASE("a lost router cancels everything at once") {
     cluster.RunDry();
     for (int w = 0; w < 3; ++w) {
       REQUIRE(cluster.core(w).IsQuiet());
-      REQUIRE(cluster.core(w).metrics().pages_free == cluster.pool(w).total());
+      REQUIRE(cluster.core(w).metrics().load.pages_free == cluster.pool(w).total());
     }
     cluster.Shutdown();
   }

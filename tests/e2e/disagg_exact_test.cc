@@ -12,6 +12,7 @@
 #include "engine/load_backend.h"
 #include "tests/e2e/exact_requests.h"
 #include "tests/e2e/in_process_cluster.h"
+#include "tests/support/drain.h"
 #include "tests/support/local_engine.h"
 
 namespace baton {
@@ -78,8 +79,7 @@ TEST_CASE("in rounds a link carries what the next rank lacks, to the byte") {
   std::vector<int64_t> tokens;  // KV tokens that each worker handed to the other
   for (int i = 0; i < 2; ++i) {
     Worker& worker = cluster.worker(i);
-    worker.Drain();
-    REQUIRE(worker.WaitDrained(absl::Seconds(20)));
+    REQUIRE(DrainWithin(&worker, 20));
     const WorkerMetrics metrics = worker.metrics();
     const KvLayout& layout = worker.backend().kv_layout();
     const int64_t token_bytes = layout.token_bytes() * layout.n_layers();
@@ -237,7 +237,7 @@ TEST_CASE("a cancelled request gives back what it held, on both sides") {
   const absl::Time give_up = absl::Now() + absl::Seconds(5);
   for (int i = 0; i < cluster.n_workers();) {
     const WorkerMetrics m = cluster.worker(i).metrics();
-    if (m.pages_free == m.pages_total && m.prefill_prompts == 0 && m.decode_rows == 0)
+    if (m.load.pages_free == m.pages_total && m.prefill_prompts == 0 && m.load.decode_rows == 0)
       ++i;
     else
       REQUIRE(absl::Now() < give_up);
@@ -302,7 +302,7 @@ TEST_CASE("a lost router: workers cancel all its work within two seconds and go 
   const absl::Time give_up = absl::Now() + absl::Seconds(2);
   for (int i = 0; i < cluster.n_workers();) {
     const WorkerMetrics m = cluster.worker(i).metrics();
-    if (!m.connected && m.pages_free == m.pages_total) {
+    if (!m.connected && m.load.pages_free == m.pages_total) {
       ++i;
       continue;
     }
@@ -327,10 +327,7 @@ TEST_CASE("pages, threads and descriptors are all accounted for after stop") {
     InProcessCluster cluster(options);
     if (drain) {
       cluster.RunAll(requests);
-      for (int i = 0; i < cluster.n_workers(); ++i) {
-        cluster.worker(i).Drain();
-        REQUIRE(cluster.worker(i).WaitDrained(absl::Seconds(5)));
-      }
+      for (int i = 0; i < cluster.n_workers(); ++i) REQUIRE(DrainWithin(&cluster.worker(i), 5));
     } else {
       for (const GenerateRequest& request : requests) cluster.Submit(request);
     }

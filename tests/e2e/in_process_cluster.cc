@@ -3,6 +3,7 @@
 #include "tests/e2e/in_process_cluster.h"
 
 #include "absl/strings/str_format.h"
+#include "engine/load_backend.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "tests/support/tapped_link.h"
 #include "tests/support/withheld_acks.h"
@@ -55,7 +56,10 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
     if (options.withhold_acks) start.make_link = MakeUcxLinkWithoutAcks;
     start.kv_pages =
         options.kv_pages > 0 ? options.kv_pages : 8 * 4096 / options.engine.page_tokens;
-    auto made = Worker::Start(worker, start);
+    auto backend = LoadBackend(worker.engine);
+    INFO(backend.status().ToString());
+    REQUIRE(backend.ok());
+    auto made = Worker::Start(worker, start, *std::move(backend));
     INFO(made.status().ToString());
     REQUIRE(made.ok());
     workers_.push_back(std::move(*made));

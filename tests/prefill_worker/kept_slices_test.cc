@@ -20,10 +20,10 @@ std::unique_ptr<SchedulerFixture> MakeWorker(const RankOptions& options = {}, in
 // Answers cancels as the transfer room does once no operation touches the pages.
 void AnswerCancels(SchedulerFixture* worker) {
   for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
-    worker->scheduler->prompts().Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
-                                       worker->now);
-    worker->scheduler->prompts().Failed({cancel.ticket_id, 0, absl::CancelledError("cancelled")},
-                                        worker->now);
+    worker->scheduler->prompts().On(
+        HandoffEnded{cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
+    worker->scheduler->prompts().On(
+        InflowFailed{cancel.ticket_id, 0, absl::CancelledError("cancelled")}, worker->now);
     worker->Collect();
   }
 }
@@ -292,7 +292,7 @@ void BreakHandoff(const RelayFixture& relay) {
   REQUIRE(head.ends.at(7).fault == PartFault::kHandoff);
   REQUIRE(head.ends.at(7).ticket_id == SchedulerFixture::Id(relay.HandoffOf(0)));
   REQUIRE(head.pool->held() == 3);
-  REQUIRE(head.scheduler->prompts().queue().queued_tokens() == 0);
+  REQUIRE(head.scheduler->prompts().queue().queued().tokens == 0);
 }
 
 TEST_CASE("who goes on with a lost slice waits for the pages it lacks, and what it has is kept") {
@@ -383,7 +383,7 @@ TEST_CASE("kept slices delay no prompt, and are kept for a while only") {
   if (why == kAbandon) head->scheduler->prompts().Abandon();
   head->Collect();
   REQUIRE(head->pool->held() == 0);
-  REQUIRE(head->scheduler->prompts().pages().slice_cache().left().size() == 0);
+  REQUIRE(head->scheduler->prompts().pages().left().size() == 0);
   REQUIRE(head->ends.count(7) == (why == kOtherSlice ? 1u : 0u));  // the part was reported as ended
   tail->scheduler->prompts().Abandon();
 }

@@ -101,7 +101,7 @@ TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next
   b.Step(100);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3});
   // No room for request 1: one report, and it no longer keeps 4 from opening.
-  b.scheduler->prompts().NoRoom({.ticket_id = SchedulerFixture::Id(1), .expected_wait_us = 7});
+  b.NoRoom(1, 7);
   REQUIRE(b.Step(100) == 0);
   REQUIRE(b.no_room == 1);
   REQUIRE(b.opens == std::vector<RequestId>{1, 2, 3, 4});

@@ -90,15 +90,15 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   const bool computed = GENERATE(false, true);
   const bool still_read = !failed && GENERATE(false, true);
   const auto end_first = [&b, failed] {
-    b.scheduler->prompts().Ended({.ticket_id = {.high = 0, .low = 101},
-                                  .status = failed ? absl::UnavailableError("peer lost")
-                                                   : absl::CancelledError("cancelled")},
-                                 b.now);
+    b.scheduler->prompts().On(HandoffEnded{.ticket_id = {.high = 0, .low = 101},
+                                           .status = failed ? absl::UnavailableError("peer lost")
+                                                            : absl::CancelledError("cancelled")},
+                              b.now);
     b.Collect();
   };
   b.Admit(Same(1, 22, kPeer));
   b.Step(0);
-  b.scheduler->prompts().Promised({.ticket_id = {.high = 0, .low = 101}}, b.now);
+  b.scheduler->prompts().On(HandoffPromised{.ticket_id = {.high = 0, .low = 101}}, b.now);
   REQUIRE(b.Step(computed ? 22 : 13) == (computed ? 22 : 13));
   if (still_read && computed) {
     b.Admit(Same(1, 22, kPeer, 2));  // ends the first attempt
@@ -113,7 +113,7 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   b.Step(0);
   REQUIRE(b.Step(100) == 0);  // no promise yet
   REQUIRE(b.sent.empty());
-  b.scheduler->prompts().Promised({.ticket_id = {.high = 0, .low = 102}}, b.now);
+  b.scheduler->prompts().On(HandoffPromised{.ticket_id = {.high = 0, .low = 102}}, b.now);
   REQUIRE(b.Step(100) == (computed ? 2 : 10));
   if (still_read) end_first();
   std::map<std::pair<int, int>, int> cells;  // each cell exactly once
@@ -126,8 +126,8 @@ TEST_CASE("an attempt goes on where the one before was: only the handoff is repe
   REQUIRE(cells.size() == 3 * 6);
   for (const auto& [cell, n] : cells) REQUIRE(n == 1);
   for (const TokenOut& token : b.tokens) CheckFirstToken(token);
-  b.scheduler->prompts().Ended({.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()},
-                               b.now);
+  b.scheduler->prompts().On(
+      HandoffEnded{.ticket_id = {.high = 0, .low = 102}, .status = absl::OkStatus()}, b.now);
   b.Collect();
   REQUIRE(b.pool->held() == 0);
 }

@@ -1,5 +1,5 @@
 // The table of a prompt's states: each has a deadline, and each transition is taken.
-#include "prefill_worker/prompt_state.h"
+#include "prefill_worker/prompt.h"
 
 #include "tests/prefill_worker/scheduler_fixture.h"
 
@@ -46,12 +46,12 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (sink != 0) b.Promise(id);
       b.Step(100);
       if (state == kStarted)
-        b.scheduler->prompts().Arrived({.ticket_id = inflow, .n_planes = 1}, b.now);
+        b.scheduler->prompts().On(InflowArrived{.ticket_id = inflow, .n_planes = 1}, b.now);
       b.builder.Clear();
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
       if (state == kAbandoned) b.scheduler->prompts().Cancel(id, 1);
-      b.scheduler->prompts().Failed(
-          {.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
+      b.scheduler->prompts().On(
+          InflowFailed{.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
       b.Collect();
       if (sink != 0) b.EndHandoff(id, absl::CancelledError("cancelled"));
       REQUIRE(b.ends.contains(id));
@@ -88,8 +88,9 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
   b.Promise(22'000);
   while (b.Step(100) > 0) {
   }
-  b.scheduler->prompts().Failed(
-      {.ticket_id = second.inflow, .status = absl::UnavailableError("tail lost")}, b.now);
+  b.scheduler->prompts().On(
+      InflowFailed{.ticket_id = second.inflow, .status = absl::UnavailableError("tail lost")},
+      b.now);
   b.EndHandoff(22'000);
   REQUIRE(b.ends.contains(id));
   // Two tails, one of which runs.
@@ -102,14 +103,14 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
     b.Admit(tail);
     for (const bool arrived : {false, true}) {
       if (arrived)
-        b.scheduler->prompts().Arrived({.ticket_id = inflows.back(), .n_planes = 1}, b.now);
+        b.scheduler->prompts().On(InflowArrived{.ticket_id = inflows.back(), .n_planes = 1}, b.now);
       b.builder.Clear();
       b.scheduler->Contribute(100, 0, b.now, &b.builder);
     }
   }
   for (const TicketId& inflow : inflows)
-    b.scheduler->prompts().Failed(
-        {.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
+    b.scheduler->prompts().On(
+        InflowFailed{.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
   b.ForgetKept();
   for (const TransitionRow& row : table.transitions) {
     CAPTURE(table.states[row.from].name, table.states[row.to].name);

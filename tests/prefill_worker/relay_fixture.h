@@ -136,8 +136,7 @@ struct RelayFixture {
       if (is_last(slice) || Pages(slice) != nullptr)
         worker(slice).Promise(handoff);
       else
-        worker(slice).scheduler->prompts().NoRoom(
-            {.ticket_id = SchedulerFixture::Id(handoff), .expected_wait_us = 0});
+        worker(slice).NoRoom(handoff);
     }
   }
   // Returns the awaited inflow of a hop; nullptr: not awaited yet.
@@ -200,17 +199,17 @@ struct RelayFixture {
     const InflowProgress before{.planes = Awaited(hop)->n_planes, .pages = Awaited(hop)->n_pages};
     if (now == std::max(before, std::exchange(hops[hop].told, now))) return;
     SchedulerFixture& to = worker(hop + 1);
-    to.scheduler->prompts().Arrived({.ticket_id = SchedulerFixture::Id(HandoffOf(hop)),
-                                     .n_planes = now.planes,
-                                     .n_pages = now.pages},
-                                    to.now);
+    to.scheduler->prompts().On(InflowArrived{.ticket_id = SchedulerFixture::Id(HandoffOf(hop)),
+                                             .n_planes = now.planes,
+                                             .n_pages = now.pages},
+                               to.now);
     to.Collect();
   }
   void FailInflow(int slice) {
     SchedulerFixture& to = worker(slice);
-    to.scheduler->prompts().Failed({.ticket_id = SchedulerFixture::Id(HandoffOf(slice - 1)),
-                                    .status = absl::UnavailableError("head lost")},
-                                   to.now);
+    to.scheduler->prompts().On(InflowFailed{.ticket_id = SchedulerFixture::Id(HandoffOf(slice - 1)),
+                                            .status = absl::UnavailableError("head lost")},
+                               to.now);
     to.Collect();
   }
 

@@ -266,12 +266,12 @@ TEST_CASE("what others are told is left shrinks layer by layer") {
   RelayChainFixture chain({40, 60}, kPeer);
   while (chain.head().Step(1000) > 0) {
   }
-  REQUIRE(chain.head().scheduler->prompts().queue().queued_tokens() == 0);
-  REQUIRE(chain.tail().scheduler->prompts().queue().queued_tokens() == 20);
+  REQUIRE(chain.head().scheduler->prompts().queue().queued().tokens == 0);
+  REQUIRE(chain.tail().scheduler->prompts().queue().queued().tokens == 20);
   chain.relay->Flow(0, 1);
   while (chain.tail().Step(1000) > 0) {
   }
-  REQUIRE(chain.tail().scheduler->prompts().queue().queued_tokens() == 14);
+  REQUIRE(chain.tail().scheduler->prompts().queue().queued().tokens == 14);
 }
 
 TEST_CASE("a head that waits for the tail's pages tells the router of no want of room") {
@@ -279,8 +279,7 @@ TEST_CASE("a head that waits for the tail's pages tells the router of no want of
   RelayFixture relay(7, {12, 23}, {head.get(), head.get()}, kPeer);
   relay.Admit(0);
   head->Step(1000);
-  head->scheduler->prompts().NoRoom(
-      {.ticket_id = SchedulerFixture::Id(HopId(7, 0)), .expected_wait_us = 5});
+  head->NoRoom(HopId(7, 0), 5);
   head->Collect();
   REQUIRE(head->no_room == 0);
   head->scheduler->prompts().CancelAll();

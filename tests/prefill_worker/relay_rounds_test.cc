@@ -70,10 +70,10 @@ struct Ring {
   void AnswerCancels() {
     for (auto& worker : workers)
       for (const CancelHandoff& cancel : std::exchange(worker->cancels, {})) {
-        worker->scheduler->prompts().Ended({cancel.ticket_id, absl::CancelledError("cancelled"), 0},
-                                           worker->now);
-        worker->scheduler->prompts().Failed(
-            {cancel.ticket_id, 0, absl::CancelledError("cancelled")}, worker->now);
+        worker->scheduler->prompts().On(
+            HandoffEnded{cancel.ticket_id, absl::CancelledError("cancelled"), 0}, worker->now);
+        worker->scheduler->prompts().On(
+            InflowFailed{cancel.ticket_id, 0, absl::CancelledError("cancelled")}, worker->now);
         worker->Collect();
       }
   }
@@ -263,12 +263,11 @@ TEST_CASE("what becomes of a hop that breaks") {
   REQUIRE(ring.head().ends.at(7).reason == EndReason::kFailed);
   REQUIRE(ring.head().ends.at(7).fault == PartFault::kHandoff);
   // Both keep their slices for another attempt, unless the token is computed.
-  REQUIRE(ring.head().scheduler->prompts().pages().slice_cache().left().size() == 1);
-  REQUIRE(ring.tail().scheduler->prompts().pages().slice_cache().left().size() ==
-          (is_computed ? 0 : 1));
+  REQUIRE(ring.head().scheduler->prompts().pages().left().size() == 1);
+  REQUIRE(ring.tail().scheduler->prompts().pages().left().size() == (is_computed ? 0 : 1));
   for (auto& worker : ring.workers) {
     worker->ForgetKept();
-    REQUIRE(worker->scheduler->prompts().pages().slice_cache().left().size() == 0);
+    REQUIRE(worker->scheduler->prompts().pages().left().size() == 0);
     REQUIRE(worker->pool->held() == 0);
   }
 }
@@ -310,14 +309,14 @@ TEST_CASE("all tokens to come in rounds are told, with the keys they see") {
   Ring ring(2, {8, 16, 24, 33}, kPeer);
   ring.Start();
   const auto pairs = [](double tokens, double before) { return tokens * (before + tokens / 2); };
-  REQUIRE(ring.head().scheduler->prompts().queue().queued_tokens() == 16);
-  REQUIRE(ring.head().scheduler->prompts().queue().queued_pairs() ==
+  REQUIRE(ring.head().scheduler->prompts().queue().queued().tokens == 16);
+  REQUIRE(ring.head().scheduler->prompts().queue().queued().pairs ==
           Approx(pairs(8, 0) + pairs(8, 16)));
-  REQUIRE(ring.tail().scheduler->prompts().queue().queued_tokens() == 17);
+  REQUIRE(ring.tail().scheduler->prompts().queue().queued().tokens == 17);
   while (ring.head().Step(1000) > 0) {
   }
-  REQUIRE(ring.head().scheduler->prompts().queue().queued_tokens() == 8);
-  REQUIRE(ring.head().scheduler->prompts().queue().queued_pairs() == Approx(pairs(8, 16)));
+  REQUIRE(ring.head().scheduler->prompts().queue().queued().tokens == 8);
+  REQUIRE(ring.head().scheduler->prompts().queue().queued().pairs == Approx(pairs(8, 16)));
 }
 
 TEST_CASE("rounds that make no sense are refused with the reason") {

@@ -45,12 +45,11 @@ struct SchedulerFixture {
     options.max_prompts = 50;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
-    const PrefillFacts facts{.self = kSelf,
-                             .vocab = HashBackend::kVocab,
-                             .max_context = 1000,
-                             .max_slice_tokens = rank.max_slice_tokens,
-                             .slice_keys = rank.slice_keys,
-                             .rope = rope};
+    const PrefillFacts facts{
+        .self = kSelf,
+        .max_context = 1000,
+        .model = &backend.model(),
+        .limits = {.max_slice_tokens = rank.max_slice_tokens, .slice_keys = rank.slice_keys}};
     scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
   }
   ~SchedulerFixture() {
@@ -99,25 +98,14 @@ struct SchedulerFixture {
     const std::optional<SliceBlock> block = scheduler->NextBlock(max_rows);
     if (!block) return 0;
     now += absl::Milliseconds(10);
-    if (block->is_first()) {
-      scheduler->DescribeSlice(&builder);
-      backend.BeginSlice(builder.batch());
-    }
-    if (block->kind == SliceBlock::Kind::kProject)
-      backend.ProjectSlice(block->layer, block->from, block->to);
-    else if (block->kind == SliceBlock::Kind::kAttend)
-      backend.AttendSlice(block->layer, block->from, block->to, block->end_key);
-    else
-      backend.FinishSlice(block->layer, block->from, block->to);
+    scheduler->Compute(*block, &backend);
     blocks.push_back(*block);
     scheduler->BlockDone(*block, backend, &sampler, now);
     Collect();
     return block->to - block->from;
   }
   void Collect() {
-    std::vector<PrefillEffect> effects;
-    scheduler->TakeEffects(&effects);
-    for (PrefillEffect& effect : effects) {
+    for (PrefillEffect& effect : scheduler->TakeEffects()) {
       if (auto* command = std::get_if<TransferCommand>(&effect)) {
         const auto post = [this](const TransferCommand& passed) { Take(passed); };
         if (filter == nullptr)
@@ -149,13 +137,17 @@ struct SchedulerFixture {
     return n;
   }
   static TicketId Id(RequestId id) { return {.high = 0, .low = id}; }
-  void Promise(RequestId id) { scheduler->prompts().Promised({.ticket_id = Id(id)}, now); }
+  void Promise(RequestId id) { scheduler->prompts().On(HandoffPromised{.ticket_id = Id(id)}, now); }
+  void NoRoom(RequestId id, int64_t expected_wait_us = 0) {
+    scheduler->prompts().On(
+        HandoffNoRoom{.ticket_id = Id(id), .expected_wait_us = expected_wait_us}, now);
+  }
   void EndHandoff(RequestId id, absl::Status status = absl::OkStatus()) {
     End({.ticket_id = Id(id), .status = std::move(status), .transfer_us = 5});
   }
   void End(const HandoffEnded& event) {
     if (filter != nullptr) filter->OnEvent(event);
-    scheduler->prompts().Ended(event, now);
+    scheduler->prompts().On(event, now);
     Collect();
   }
 

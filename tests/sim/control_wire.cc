@@ -9,7 +9,9 @@
 namespace baton::sim {
 namespace {
 
-constexpr int64_t kDialTimeoutUs = 2'000'000, kMinPauseUs = 20'000, kMaxPauseUs = 1'000'000;
+constexpr int64_t kDialTimeoutUs = 2'000'000;
+const int64_t kMinPauseUs = absl::ToInt64Microseconds(ControlClientOptions().min_pause);
+const int64_t kMaxPauseUs = absl::ToInt64Microseconds(ControlClientOptions().max_pause);
 
 }  // namespace
 

@@ -8,7 +8,6 @@
 #include "tests/sim/violation.h"
 #include "tests/support/hash_grammar.h"
 #include "worker/announce.h"
-#include "worker/pool_view.h"
 
 namespace baton::sim {
 namespace {
@@ -76,24 +75,6 @@ void Node::Start(uint64_t random_id) {
         if (link_ != nullptr) WakeLink(agenda_->now_us() + WakeDelay());
       },
       absl::StrFormat("worker:%d", index_));
-  TransferOptions transfer;
-  transfer.chunk_bytes = swarm_.chunk_bytes;
-  transfer.window_bytes = swarm_.window_bytes;
-  transfer.slab_slots = swarm_.slab_slots;
-  transfer.hello_timeout_ms = swarm_.hello_timeout_ms;
-  transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
-  transfer.transitions = transitions_;
-  const TransferFacts at_link{.incarnation = incarnation_,
-                              .key = Key(),
-                              .model_fingerprint = engine_->model_fingerprint(),
-                              .numerics_id = engine_->numerics_id(),
-                              .layout_id = "hash"};
-  const PoolView view = ViewOf(*pool_);
-  BATON_CHECK(TransferCore::Validate(transfer, at_link, view).ok());
-  transfer_ = std::make_unique<TransferCore>(
-      transfer, at_link, view, link_.get(),
-      [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
-
   WorkerCoreOptions core;
   core.decode.max_batch = plan_.max_batch;
   core.decode.transitions = transitions_;
@@ -111,6 +92,20 @@ void Node::Start(uint64_t random_id) {
   announce_ = AnnounceOf(facts, core, *engine_, *pool_);
   announce_.name = absl::StrFormat("w%d", index_);
   announce_.transfer = {.incarnation = incarnation_, .address = link_->address()};
+  TransferOptions transfer;
+  transfer.chunk_bytes = swarm_.chunk_bytes;
+  transfer.window_bytes = swarm_.window_bytes;
+  transfer.slab_slots = swarm_.slab_slots;
+  transfer.hello_timeout_ms = swarm_.hello_timeout_ms;
+  transfer.peer_timeout_ms = swarm_.peer_timeout_ms;
+  transfer.transitions = transitions_;
+  const TransferFacts at_link = TransferFactsOf(announce_, Key());
+  const PoolView view = ViewOf(*pool_);
+  BATON_CHECK(TransferCore::Validate(transfer, at_link, view).ok());
+  transfer_ = std::make_unique<TransferCore>(
+      transfer, at_link, view, link_.get(),
+      [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
+
   clock_us_ = agenda_->now_us();
   std::function<void(TransferCommand)> commands = [this](TransferCommand c) {
     OnCommand(std::move(c));
@@ -379,8 +374,8 @@ std::string Node::Describe() const {
       "free, "
       "%d bound, %d tickets wait), %d operations, inboxes %d and %d%s",
       paused_ ? "paused, " : "", core_->IsQuiet() ? "quiet, " : "", m.prefill_prompts,
-      m.decode_rows, m.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode, m.pages_lent,
-      transfer_->stock().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
+      m.load.decode_rows, m.load.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode,
+      m.pages_lent, transfer_->stock().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
       transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
       transfer_->busy() ? ", handoffs open" : "");
 }

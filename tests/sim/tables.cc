@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "decode_worker/sequence_state.h"
+#include "decode_worker/sequence.h"
 #include "kvtransfer/protocol/transfer_core.h"
-#include "prefill_worker/prompt_state.h"
+#include "prefill_worker/prompt.h"
 #include "router/membership.h"
 #include "router/request.h"
 

@@ -5,34 +5,28 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "common/mailbox_thread.h"
 #include "tests/support/hash_grammar.h"
-#include "worker/grammar_thread.h"
 #include "worker/mask_thread.h"
 
 namespace baton {
 namespace {
 
-TEST_CASE("grammars are compiled in the order of their jobs, off the posting thread") {
+TEST_CASE("jobs are done in their order, off the posting thread") {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<uint64_t> done;
+  std::vector<int> done, expected;
   const std::thread::id here = std::this_thread::get_id();
   std::atomic<bool> elsewhere = true;
-  GrammarThread thread(
-      [&](const GrammarSpec& spec) -> absl::StatusOr<SharedGrammar> {
-        if (std::this_thread::get_id() == here) elsewhere = false;
-        if (spec.text == "bad") return absl::InvalidArgumentError("bad");
-        return HashGrammarOf(spec, 10);
-      },
-      [&](const GrammarCompiled& compiled) {
-        std::lock_guard lock(mutex);
-        done.push_back(compiled.id * 2 + compiled.grammar.ok());
-        changed.notify_all();
-      });
-  std::vector<uint64_t> expected;
-  for (uint64_t id = 1; id <= 200; ++id) {
-    thread.Post({id, {GrammarKind::kRegex, id % 7 == 0 ? "bad" : "good"}});
-    expected.push_back(id * 2 + (id % 7 != 0));
+  MailboxThread<int> thread("test", 200, [&](int job) {
+    if (std::this_thread::get_id() == here) elsewhere = false;
+    std::lock_guard lock(mutex);
+    done.push_back(job);
+    changed.notify_all();
+  });
+  for (int job = 1; job <= 200; ++job) {
+    thread.Post(job);
+    expected.push_back(job);
   }
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done.size() == expected.size(); });
@@ -43,13 +37,11 @@ TEST_CASE("grammars are compiled in the order of their jobs, off the posting thr
 TEST_CASE("jobs that have not begun are dropped with the thread") {
   std::atomic<int> n_done = 0;
   {
-    GrammarThread thread(
-        [](const GrammarSpec& spec) -> absl::StatusOr<SharedGrammar> {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // as a large grammar
-          return HashGrammarOf(spec, 10);
-        },
-        [&](const GrammarCompiled&) { ++n_done; });
-    for (uint64_t id = 1; id < 200; ++id) thread.Post({id, {GrammarKind::kRegex, "a"}});
+    MailboxThread<int> thread("test", 200, [&](int) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // as a large grammar
+      ++n_done;
+    });
+    for (int job = 1; job < 200; ++job) thread.Post(job);
   }
   CHECK(n_done < 199);  // all of them would take four seconds
 }

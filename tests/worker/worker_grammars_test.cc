@@ -20,20 +20,12 @@ constexpr Incarnation kSelf = 5;
 const std::vector<int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6};
 
 // Records what the rows of a step need before they are sampled.
-class NotingMasks : public MaskMaker {
- public:
+struct NotingMasks : MaskThread {
   void Start(std::span<SequenceSampling* const> sequences) override {
-    started_.assign(sequences.begin(), sequences.end());
-    max_started = std::max(max_started, started_.size());
-  }
-  void Wait() override {
-    for (SequenceSampling* sequence : started_) sequence->MakeMask();
-    started_.clear();
+    max_started = std::max(max_started, sequences.size());
+    MaskThread::Start(sequences);
   }
   size_t max_started = 0;
-
- private:
-  std::vector<SequenceSampling*> started_;
 };
 
 struct GrammarWorker {

@@ -9,12 +9,13 @@
 #include <thread>
 
 #include "kvtransfer/transfer.h"
+#include "tests/support/drain.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/mem_link.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
+#include "worker/announce.h"
 #include "worker/engine_thread.h"
-#include "worker/pool_view.h"
 
 namespace baton {
 namespace {
@@ -35,8 +36,10 @@ class Node {
     options.announce_bytes = 1;
     engine_ = std::make_unique<EngineThread>(
         options, WorkerFacts{.self = self, .role = role, .max_context = 300}, &backend_,
-        pool_.get(), [this](TransferCommand command) { transfer_->Post(std::move(command)); },
-        std::move(on_report));
+        pool_.get(),
+        WorkerPorts{
+            .transfer = [this](TransferCommand command) { transfer_->Post(std::move(command)); },
+            .report = std::move(on_report)});
     const TransferFacts facts{
         .incarnation = self, .model_fingerprint = 1, .numerics_id = "hash", .layout_id = "hash"};
     auto started = Transfer::StartOver(
@@ -179,7 +182,7 @@ TEST_CASE("requests and cancels from one thread, metrics from another; then all 
     while (!done) {
       for (int i = 0; i < 3; ++i) {
         const WorkerMetrics m = cluster.node(i).engine().metrics();
-        if (m.pages_free > m.pages_total) std::abort();
+        if (m.load.pages_free > m.pages_total) std::abort();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -191,9 +194,8 @@ TEST_CASE("requests and cancels from one thread, metrics from another; then all 
     if (i % 7 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   cluster.CheckAll();
-  for (int i = 0; i < 3; ++i) cluster.node(i).engine().Drain();
   for (int i = 0; i < 3; ++i) {
-    REQUIRE(cluster.node(i).engine().WaitDrained(absl::Seconds(30)));
+    REQUIRE(DrainWithin(&cluster.node(i).engine(), 30));
     const WorkerMetrics m = cluster.node(i).engine().metrics();
     REQUIRE(m.pages_prefill + m.pages_decode + m.pages_promised == 0);
   }
@@ -214,9 +216,8 @@ TEST_CASE("closing in the middle of everything gives every page back") {
 TEST_CASE("a worker that drains refuses what comes, by name") {
   Cluster cluster;
   std::mt19937 random(1);
-  cluster.node(0).engine().Drain();
-  REQUIRE(cluster.node(0).engine().WaitDrained(absl::Seconds(30)));
-  REQUIRE(cluster.node(0).engine().metrics().draining);
+  REQUIRE(DrainWithin(&cluster.node(0).engine(), 30));
+  REQUIRE(cluster.node(0).engine().metrics().load.draining);
   cluster.Submit(&random);                       // 1: to node 1, which does not drain
   const RequestId id = cluster.Submit(&random);  // 2: to node 0
   cluster.ledger().WaitParts(1, 2);

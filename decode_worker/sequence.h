@@ -1,0 +1,70 @@
+// A sequence of the DecodeBatch: one attempt at a request, from the first word of it to its end.
+// Engine thread. sequence.cc has the table of its states, with deadlines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/state_machine.h"
+#include "common/status.h"
+#include "common/token_grammar.h"
+#include "decode_worker/decode_options.h"
+#include "engine/kv/kv_pool.h"
+#include "engine/sampling/sequence_sampling.h"
+#include "kvtransfer/protocol/transfer_events.h"
+#include "proto/messages.h"
+
+namespace baton {
+
+enum class SequenceState {
+  kExpected,  // the router named it; the KV is not here
+  kOrphan,    // the KV came before the router's request
+  kReady,     // request and KV are here; waits for a row
+  kDecoding,  // has a row
+  kEnded      // reported and removed at once
+};
+
+const MachineTable& SequenceTable();
+
+struct Sequence {
+  using Key = std::pair<RequestId, Epoch>;
+  Sequence(const Key& name, TransitionCounts* transitions)
+      : key(name), state(SequenceTable(), transitions) {}
+
+  const Key key;
+  MachineState<SequenceState> state;
+  absl::Time progress;  // since then it has got nowhere
+  std::optional<DecodeRequest> request;
+  SharedGrammar grammar;
+  std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
+  std::optional<HandoffArrived> kv;
+  absl::Time arrived, first_step;
+  int32_t token = 0;     // the newest, not yet in the KV
+  int32_t position = 0;  // of `token`
+  int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
+
+  // Time at which it ends if it gets nowhere.
+  absl::Time Deadline(const DecodeOptions& options) const;
+  // Pages of the request up to its end.
+  int PagesToEnd(const KvLayout& layout) const;
+  // Its pages reach to its end, so it is never preempted.
+  bool IsCovered(const KvLayout& layout) const;
+  // Tokens it can write into the pages it has.
+  int RoomLeft(const KvLayout& layout) const;
+  // Tokens still to be made.
+  int TokensLeft() const { return request->n_prompt + request->max_tokens - 1 - position; }
+  // The reason why it ends with `token`; empty: it goes on.
+  std::optional<EndReason> EndsWithToken() const;
+  // Gives back the pages that no further token sees.
+  void Trim(KvPool* pool);
+};
+
+// InvalidArgument: the request cannot be met, or the KV that came is not its.
+absl::Status CheckRequest(const DecodeRequest& request, int32_t vocab);
+absl::Status CheckKv(const DecodeRequest& request, const HandoffArrived& kv, int32_t vocab,
+                     const KvLayout& layout);
+
+}  // namespace baton
