@@ -16,7 +16,8 @@ namespace baton {
 using ClusterKey = std::array<uint8_t, 32>;
 
 // A ticket is good for one handoff, which fills a range of the pages of a promise. The sources of a
-// promise have a ticket each, for ranges that together are all of its kv_pages.
+// promise have a ticket each, for ranges that together are all of its kv_pages. OPEN carries the
+// fields in this order (kvtransfer/protocol/wire.h).
 struct Ticket {
   TicketId id{};
   Epoch epoch = 0;

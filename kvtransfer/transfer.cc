@@ -150,9 +150,9 @@ void Transfer::TurnWhileBusy() {
 void Transfer::PublishCounters() {
   std::lock_guard lock(counters_mutex_);
   counters_ = core_->counters();
-  if (links_version_ == core_->links_version()) return;
-  links_version_ = core_->links_version();
-  links_ = core_->links();
+  if (links_version_ == core_->links().version()) return;
+  links_version_ = core_->links().version();
+  links_ = core_->links().links();
 }
 
 }  // namespace baton

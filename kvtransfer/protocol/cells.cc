@@ -75,12 +75,12 @@ void ScatterCells(const PoolView& pool, const CellRect& rect, std::span<const in
   }
 }
 
-void ChunkCutter::SkipTo(const Place& place) {
+void ChunkCutter::SkipTo(const CellPlace& place) {
   BATON_CHECK(cells_.n_planes == 1);
   const auto n_pages = static_cast<int32_t>(cells_.pages.size());
-  if (cells_.plane < place.first) page_ = n_pages;
-  if (cells_.plane == place.first)
-    page_ = std::clamp(place.second - cells_.first_page, page_, n_pages);
+  if (cells_.plane < place.plane) page_ = n_pages;
+  if (cells_.plane == place.plane)
+    page_ = std::clamp(place.page - cells_.first_page, page_, n_pages);
 }
 
 std::optional<ChunkCutter::Cut> ChunkCutter::Next(const PoolView& pool, int64_t chunk_bytes) {

@@ -21,6 +21,13 @@ struct CellRect {
   bool operator==(const CellRect&) const = default;
 };
 
+// One cell of a handoff. The order is that in which the cells of an inflow are sent and reported:
+// plane after plane, inside a plane page after page.
+struct CellPlace {
+  int32_t plane = 0, page = 0;
+  auto operator<=>(const CellPlace&) const = default;
+};
+
 // True if a cell lies in both rectangles.
 bool Overlap(const CellRect& a, const CellRect& b);
 
@@ -57,11 +64,10 @@ class ChunkCutter {
   };
   // nullopt: all cells are cut. CHECKs that no plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
-  using Place = std::pair<int32_t, int32_t>;  // (plane, page) of the handoff
   // Next cell to cut.
-  Place place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
+  CellPlace place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
   // Leaves out the cells before `place`. CHECKs that the cells are of one plane.
-  void SkipTo(const Place& place);
+  void SkipTo(const CellPlace& place);
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 
  private:

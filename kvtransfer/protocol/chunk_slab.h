@@ -10,19 +10,22 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kvtransfer/protocol/link.h"
 
 namespace baton {
 
 class ChunkSlab {
  public:
-  // CHECKs that the memory is available; allocated once, slots aligned to 4 KiB.
-  ChunkSlab(int64_t slot_bytes, int32_t n_slots)
+  // CHECKs that the memory is available; allocated once, registered at the link, slots aligned to
+  // 4 KiB.
+  ChunkSlab(int64_t slot_bytes, int32_t n_slots, Link* link)
       : slot_bytes_((slot_bytes + kAlign - 1) / kAlign * kAlign),
         memory_(static_cast<std::byte*>(std::aligned_alloc(
                     kAlign, static_cast<size_t>(slot_bytes_) * static_cast<size_t>(n_slots))),
                 &std::free),
         n_slots_(n_slots) {
     BATON_CHECK(memory_ != nullptr);
+    link->Register(memory_.get(), slot_bytes_ * n_slots);
     for (int32_t i = n_slots - 1; i >= 0; --i) free_.push_back(memory_.get() + i * slot_bytes_);
   }
 
@@ -37,9 +40,6 @@ class ChunkSlab {
   bool empty() const { return free_.empty(); }
   int32_t n_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t n_slots() const { return n_slots_; }
-
-  std::byte* base() const { return memory_.get(); }
-  int64_t bytes() const { return slot_bytes_ * n_slots_; }
 
  private:
   static constexpr int64_t kAlign = 4096;

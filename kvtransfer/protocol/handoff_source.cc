@@ -12,10 +12,10 @@ namespace {
 using State = HandoffSource::State;
 
 constexpr StateRow kStates[] = {
-    {"connecting", "reconnect_timeout; kMaxConnects tries without progress", "ends, Unavailable"},
-    {"opening", "answer_timeout", "CANCEL, ends, DeadlineExceeded"},
+    {"connecting", "peer_timeout; kMaxConnects tries without progress", "ends, Unavailable"},
+    {"opening", "peer_timeout", "CANCEL, ends, DeadlineExceeded"},
     {"waiting", "room_timeout", "CANCEL, ends, ResourceExhausted"},
-    {"sending", "stall_timeout while anything is unacknowledged, idle_timeout else",
+    {"sending", "twice peer_timeout while anything is unacknowledged, idle_timeout else",
      "CANCEL, ends, DeadlineExceeded"},
     {"ending", "kDrainTimeoutUs while the link reads pages", "the connection is closed"},
     {"ended", "", ""}};
@@ -27,42 +27,43 @@ constexpr TransitionRow kTransitions[] = {
     Move(State::kWaiting, State::kEnding),     Move(State::kSending, State::kConnecting),
     Move(State::kSending, State::kEnding),     Move(State::kEnding, State::kEnded)};
 
+// The smaller one of a number of ours and any number of the peer's.
+template <typename Own>
+Own MinOf(Own own, uint64_t theirs) {
+  return static_cast<Own>(std::min(static_cast<uint64_t>(own), theirs));
+}
+
 }  // namespace
 
 const MachineTable& HandoffSourceTable() {
-  static const MachineTable table{"handoff source", "TransferCore, link thread", kStates,
-                                  kTransitions};
+  static const MachineTable table{"handoff source", "Sources, link thread", kStates, kTransitions};
   return table;
 }
 
-HandoffSource::HandoffSource(const Ticket& ticket, const PoolView* pool,
-                             const HandoffLimits& limits, int64_t now_us)
+HandoffSource::HandoffSource(const Ticket& ticket, TransferSetup* setup, int64_t now_us)
     : ticket_(ticket),
-      pool_(pool),
-      limits_(limits),
-      state_(HandoffSourceTable(), limits.transitions),
+      setup_(setup),
+      chunk_bytes_(setup->options.chunk_bytes),
+      window_bytes_(setup->options.window_bytes),
+      state_(HandoffSourceTable(), setup->options.transitions),
       opened_us_(now_us),
-      progress_us_(now_us),
-      next_connect_us_(now_us),
-      disconnected_us_(now_us) {}
+      since_us_(now_us),
+      connect_at_us_(now_us),
+      lost_(absl::UnavailableError("the peer could not be connected in time")) {}
 
 // ---- the connection ----
 
-bool HandoffSource::wants_connection(int64_t now_us) const {
-  return state_ == State::kConnecting && !connect_under_way_ && now_us >= next_connect_us_;
-}
-
-void HandoffSource::ConnectStarted() {
-  BATON_CHECK(state_ == State::kConnecting && !connect_under_way_);
-  connect_under_way_ = true;
+bool HandoffSource::StartConnect(int64_t now_us) {
+  if (state_ != State::kConnecting || !connect_at_us_ || now_us < *connect_at_us_) return false;
+  connect_at_us_.reset();
   ++n_connects_;
+  return true;
 }
 
-void HandoffSource::Connected(int64_t now_us, HandoffEffects* out) {
+void HandoffSource::Connected(int64_t now_us) {
   if (state_ != State::kConnecting) return;
-  connect_under_way_ = false;
   state_ = State::kOpening;
-  progress_us_ = now_us;
+  since_us_ = now_us;
   uint32_t resume_from = wire::kNewHandoff;
   if (promised_) {
     const auto missing = std::find_if(open_.begin(), open_.end(),
@@ -71,19 +72,18 @@ void HandoffSource::Connected(int64_t now_us, HandoffEffects* out) {
   } else {
     opened_us_ = now_us;
   }
-  out->messages.emplace_back(wire::Open{ticket_, resume_from});
+  effects_.messages.emplace_back(wire::Open{ticket_, resume_from});
 }
 
-void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us) {
   if (ending()) return;
   if (state_ != State::kConnecting) {
     state_ = State::kConnecting;
-    disconnected_us_ = now_us;
+    since_us_ = now_us;
   }
-  connect_under_way_ = false;
   lost_ = std::move(status);
-  if (n_connects_ >= kMaxConnects) return End(lost_, false, now_us, out);
-  next_connect_us_ = now_us + (n_connects_ <= 1 ? 0 : kFirstPauseUs << (n_connects_ - 2));
+  if (n_connects_ >= kMaxConnects) return End(lost_, now_us);
+  connect_at_us_ = now_us + (n_connects_ <= 1 ? 0 : kFirstPauseUs << (n_connects_ - 2));
 }
 
 // ---- events ----
@@ -93,136 +93,121 @@ void HandoffSource::Add(SendCells cells) {
   const auto n_pages = static_cast<int32_t>(cells.pages.size());
   BATON_CHECK(cells.plane >= 0 && cells.n_planes >= 0);
   BATON_CHECK(n_pages == 0 || cells.first_page >= ticket_.first_page);
-  BATON_CHECK(size_t(cells.plane + cells.n_planes) <= pool_->planes.size());
+  BATON_CHECK(size_t(cells.plane + cells.n_planes) <= setup_->pool.planes.size());
   BATON_CHECK(cells.first_page + n_pages <= ticket_.first_page + ticket_.n_pages);
   cells_given_ += int64_t{cells.n_planes} * n_pages;
-  if (!ticket_.is_named()) return Queue(std::move(cells));
+  if (!ticket_.is_named()) return Queue(ChunkCutter(std::move(cells)));
   // Split by plane, because a rank needs one plane after the other.
   for (int32_t plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane)
-    Queue({.ticket_id = cells.ticket_id,
-           .plane = plane,
-           .first_page = cells.first_page,
-           .pages = cells.pages});
+    Queue(ChunkCutter({.ticket_id = cells.ticket_id,
+                       .plane = plane,
+                       .first_page = cells.first_page,
+                       .pages = cells.pages}));
 }
 
-void HandoffSource::Queue(SendCells cells) {
-  ChunkCutter cutter(std::move(cells));
+void HandoffSource::Queue(ChunkCutter cutter) {
   if (ticket_.is_named()) cutter.SkipTo(first_missing_);
   if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
 }
 
-void HandoffSource::Commit(const CommitRecord& record, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::Commit(const CommitRecord& record, int64_t now_us) {
   if (ending() || commit_) return;
   BATON_CHECK(cells_given_ ==
-              int64_t{ticket_.n_pages} * static_cast<int64_t>(pool_->planes.size()));
+              int64_t{ticket_.n_pages} * static_cast<int64_t>(setup_->pool.planes.size()));
   commit_ = record;
-  if (state_ == State::kSending && all_announced()) SendCommit(now_us, out);
+  if (state_ == State::kSending && all_announced()) SendCommit(now_us);
 }
 
-void HandoffSource::Handle(const wire::Message& message, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::Handle(const wire::Message& message, int64_t now_us) {
   if (state_ == State::kEnded) return;
   if (const auto* cancel = std::get_if<wire::Cancel>(&message)) {
     answer_cancel_ = true;
-    return End(wire::ToStatus(cancel->code, cancel->reason), false, now_us, out);
+    return EndSilently(wire::ToStatus(cancel->code, cancel->reason), now_us);
   }
   if (const auto* cancelled = std::get_if<wire::Cancelled>(&message))
-    return End(wire::ToStatus(cancelled->code, cancelled->reason), false, now_us, out);
+    return EndSilently(wire::ToStatus(cancelled->code, cancelled->reason), now_us);
   if (state_ == State::kEnding) return;
   if (const auto* promise = std::get_if<wire::Promise>(&message)) {
-    OnPromise(*promise, now_us, out);
+    OnPromise(*promise, now_us);
   } else if (const auto* no_room = std::get_if<wire::NoRoom>(&message)) {
     if (state_ != State::kOpening || promised_) return;
     state_ = State::kWaiting;
-    progress_us_ = now_us;
-    out->events.emplace_back(
+    since_us_ = now_us;
+    setup_->events.emplace_back(
         HandoffNoRoom{ticket_.id, static_cast<int64_t>(no_room->expected_wait_us)});
   } else if (const auto* ack = std::get_if<wire::Ack>(&message)) {
     OnAck(ack->chunk_seq, now_us);
   } else if (const auto* nack = std::get_if<wire::Nack>(&message)) {
-    OnNack(*nack, now_us, out);
+    OnNack(*nack, now_us);
   } else if (std::holds_alternative<wire::Committed>(message)) {
     if (!commit_sent_us_) return;
     arrived_bytes_ += std::exchange(unacked_bytes_, 0);  // the ACKs were lost with a connection
-    End(absl::OkStatus(), false, now_us, out);
+    EndSilently(absl::OkStatus(), now_us);
   }
 }
 
-void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us) {
   if (state_ != State::kOpening && state_ != State::kWaiting) return;
-  const auto min_of = [](int64_t ours, uint64_t theirs) {
-    return static_cast<int64_t>(std::min(static_cast<uint64_t>(ours), theirs));
-  };
-  limits_.chunk_bytes = min_of(limits_.chunk_bytes, promise.chunk_bytes);
-  limits_.window_bytes = min_of(limits_.window_bytes, promise.window_bytes);
-  if (limits_.chunk_bytes < LargestPlane(*pool_))
+  chunk_bytes_ = MinOf(chunk_bytes_, promise.chunk_bytes);
+  window_bytes_ = MinOf(window_bytes_, promise.window_bytes);
+  if (chunk_bytes_ < LargestPlane(setup_->pool))
     return End(absl::FailedPreconditionError(
-                   absl::StrCat("the peer takes chunks of ", limits_.chunk_bytes,
+                   absl::StrCat("the peer takes chunks of ", chunk_bytes_,
                                 " bytes, less than one cell; raise its chunk_bytes")),
-               true, now_us, out);
+               now_us);
   state_ = State::kSending;
-  progress_us_ = now_us;
+  since_us_ = now_us;
   if (promised_) {
-    ResendWhatIsMissing(out);
+    // The sink has acknowledged all chunks it has: every other announced chunk is lost or was never
+    // accepted.
+    to_resend_.clear();
+    for (const auto& [seq, chunk] : open_)
+      if (!chunk.acked) to_resend_.insert(seq);
+    ++setup_->counters.handoffs_resumed;
+    setup_->counters.kept_chunks += n_chunks_ - to_resend_.size();
   } else {
     promised_ = true;
     n_connects_ = 0;
     SkipWhatIsThere(promise);
-    out->events.emplace_back(HandoffPromised{ticket_.id});
+    setup_->events.emplace_back(HandoffPromised{ticket_.id});
   }
-  if (commit_ && all_announced()) SendCommit(now_us, out);
+  if (commit_ && all_announced()) SendCommit(now_us);
 }
 
 // Pages named by the sink's engine: all cells before the place are there, from whatever earlier
 // handoff.
 void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
   if (!ticket_.is_named()) return;
-  const auto min_of = [](size_t n, uint32_t theirs) {
-    return static_cast<int32_t>(std::min(n, size_t{theirs}));
-  };
-  first_missing_ = {min_of(pool_->planes.size(), promise.here_planes),
-                    min_of(static_cast<size_t>(ticket_.kv_pages), promise.here_pages)};
-  auto given = std::exchange(to_cut_, {});
-  for (auto& [place, cutter] : given) {
-    cutter.SkipTo(first_missing_);
-    if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
-  }
-}
-
-// The sink has acknowledged all chunks it has: every other announced chunk is lost or was never
-// accepted.
-void HandoffSource::ResendWhatIsMissing(HandoffEffects* out) {
-  to_resend_.clear();
-  for (const auto& [seq, chunk] : open_)
-    if (!chunk.acked) to_resend_.push_back(seq);
-  out->resumed = true;
-  out->kept_chunks = n_chunks_ - static_cast<uint32_t>(to_resend_.size());
+  first_missing_ = {MinOf(static_cast<int32_t>(setup_->pool.planes.size()), promise.here_planes),
+                    MinOf(ticket_.kv_pages, promise.here_pages)};
+  for (auto& [place, cutter] : std::exchange(to_cut_, {})) Queue(std::move(cutter));
 }
 
 void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
   const auto it = open_.find(seq);
   if (it == open_.end() || it->second.acked) return;
-  progress_us_ = now_us;
+  since_us_ = now_us;
   n_connects_ = 0;
   it->second.acked = true;
   unacked_bytes_ -= it->second.bytes;
   arrived_bytes_ += it->second.bytes;
-  std::erase(to_resend_, seq);
+  to_resend_.erase(seq);
   if (!it->second.being_read) open_.erase(it);
 }
 
-void HandoffSource::OnNack(const wire::Nack& nack, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::OnNack(const wire::Nack& nack, int64_t now_us) {
   const auto it = open_.find(nack.chunk_seq);
   if (it == open_.end() || it->second.acked) return;
   if (nack.reason != wire::NackReason::kCrc)
     return End(absl::InternalError(absl::StrCat("the peer refused a chunk, reason ",
                                                 static_cast<uint32_t>(nack.reason))),
-               true, now_us, out);
-  if (std::find(to_resend_.begin(), to_resend_.end(), nack.chunk_seq) != to_resend_.end()) return;
+               now_us);
+  if (to_resend_.contains(nack.chunk_seq)) return;
   if (++it->second.n_damaged >= kMaxTries)
     return End(absl::DataLossError(absl::StrCat("a chunk arrived damaged ", kMaxTries, " times")),
-               true, now_us, out);
-  progress_us_ = now_us;
-  to_resend_.push_back(nack.chunk_seq);
+               now_us);
+  since_us_ = now_us;
+  to_resend_.insert(nack.chunk_seq);
 }
 
 const HandoffSource::Chunk* HandoffSource::NextChunk() {
@@ -232,107 +217,108 @@ const HandoffSource::Chunk* HandoffSource::NextChunk() {
     if (!chunk.being_read) return &chunk;  // its bytes already count in the window
   }
   if (!next_ && !to_cut_.empty()) {
-    auto first = to_cut_.extract(to_cut_.begin());
-    ChunkCutter& cutter = first.mapped();
-    next_ = Chunk{.seq = n_chunks_, .cut = *cutter.Next(*pool_, limits_.chunk_bytes)};
-    next_->bytes = RectBytes(*pool_, next_->cut.rect);
-    first.key() = cutter.place();
-    if (!cutter.finished()) to_cut_.insert(std::move(first));
+    ChunkCutter cutter = std::move(to_cut_.extract(to_cut_.begin()).mapped());
+    next_ = Chunk{.seq = n_chunks_, .cut = *cutter.Next(setup_->pool, chunk_bytes_)};
+    next_->bytes = RectBytes(setup_->pool, next_->cut.rect);
+    Queue(std::move(cutter));
   }
   if (!next_) return nullptr;
-  const bool fits = unacked_bytes_ == 0 || unacked_bytes_ + next_->bytes <= limits_.window_bytes;
+  const bool fits = unacked_bytes_ == 0 || unacked_bytes_ + next_->bytes <= window_bytes_;
   return fits ? &*next_ : nullptr;
 }
 
-void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us) {
   const Chunk* next = NextChunk();
   BATON_CHECK(next != nullptr);
-  Chunk* chunk;
-  if (next_ && next == &*next_) {
-    if (unacked_bytes_ == 0) progress_us_ = now_us;
-    digest_ += wire::ChunkDigest(next_->seq, payload_crc);
-    unacked_bytes_ += next_->bytes;
-    ++n_chunks_;
-    chunk = &open_.emplace(next_->seq, *std::move(next_)).first->second;
-    next_.reset();
+  const uint32_t seq = next->seq;
+  if (to_resend_.erase(seq) > 0) {
+    ++setup_->counters.resent_chunks;
   } else {
-    chunk = &open_.at(next->seq);
-    std::erase(to_resend_, chunk->seq);
+    if (unacked_bytes_ == 0) since_us_ = now_us;
+    digest_ += wire::ChunkDigest(seq, payload_crc);
+    unacked_bytes_ += next->bytes;
+    ++n_chunks_;
+    open_.emplace(seq, *std::exchange(next_, std::nullopt));
   }
-  chunk->payload_crc = payload_crc;
-  chunk->being_read = true;
-  chunk->announced = true;
-  ++n_reads_;
-  if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us, out);
+  open_.at(seq).being_read = true;
+  if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us);
 }
 
-void HandoffSource::ChunkSent(uint32_t seq, HandoffEffects* out, int64_t now_us) {
-  --n_reads_;
+void HandoffSource::ChunkSent(uint32_t seq, int64_t now_us) {
   const auto it = open_.find(seq);
   BATON_CHECK(it != open_.end());
   it->second.being_read = false;
-  if (it->second.acked) open_.erase(it);
-  FinishIfQuiet(now_us, out);
+  if (it->second.acked || ending()) open_.erase(it);
+  FinishIfQuiet(now_us);
 }
 
-void HandoffSource::SendCommit(int64_t now_us, HandoffEffects* out) {
-  if (!commit_sent_us_ && unacked_bytes_ == 0) progress_us_ = now_us;
+void HandoffSource::SendCommit(int64_t now_us) {
+  if (!commit_sent_us_ && unacked_bytes_ == 0) since_us_ = now_us;
   commit_sent_us_ = now_us;
-  out->messages.emplace_back(
+  effects_.messages.emplace_back(
       wire::Done{.handoff = handoff(), .n_chunks = n_chunks_, .digest = digest_});
-  out->messages.emplace_back(wire::Commit{
+  effects_.messages.emplace_back(wire::Commit{
       .handoff = handoff(), .first_token = commit_->first_token, .n_tokens = commit_->n_tokens});
 }
 
-void HandoffSource::End(absl::Status status, bool tell_peer, int64_t now_us, HandoffEffects* out) {
+void HandoffSource::End(absl::Status status, int64_t now_us) {
   if (ending()) return;
-  if (tell_peer && state_ != State::kConnecting)
-    out->messages.emplace_back(wire::FromStatus<wire::Cancel>(handoff(), status));
+  if (state_ != State::kConnecting)
+    effects_.messages.emplace_back(wire::FromStatus<wire::Cancel>(handoff(), status));
+  EndSilently(std::move(status), now_us);
+}
+
+void HandoffSource::EndSilently(absl::Status status, int64_t now_us) {
+  if (ending()) return;
   status_ = std::move(status);
   state_ = State::kEnding;
-  ending_us_ = now_us;
+  since_us_ = now_us;
   to_cut_.clear();
   next_.reset();
   to_resend_.clear();
-  FinishIfQuiet(now_us, out);
+  std::erase_if(open_, [](const auto& chunk) { return !chunk.second.being_read; });
+  FinishIfQuiet(now_us);
 }
 
-void HandoffSource::FinishIfQuiet(int64_t now_us, HandoffEffects* out) {
+void HandoffSource::FinishIfQuiet(int64_t now_us) {
   if (state_ != State::kEnding) return;
-  if (n_reads_ > 0) return;
+  if (!open_.empty()) return;
   state_ = State::kEnded;
+  ++(status_.ok() ? setup_->counters.handoffs_committed : setup_->counters.handoffs_failed);
   if (answer_cancel_)
-    out->messages.emplace_back(wire::FromStatus<wire::Cancelled>(handoff(), status_));
-  out->events.emplace_back(HandoffEnded{ticket_.id, status_, now_us - opened_us_});
+    effects_.messages.emplace_back(wire::FromStatus<wire::Cancelled>(handoff(), status_));
+  setup_->events.emplace_back(HandoffEnded{ticket_.id, status_, now_us - opened_us_});
 }
 
-void HandoffSource::Tick(int64_t now_us, HandoffEffects* out) {
+void HandoffSource::Tick(int64_t now_us) {
+  const TransferOptions& options = setup_->options;
+  const int64_t waited_us = now_us - since_us_;
+  const auto end_after = [&](int64_t ms, absl::Status status) {
+    if (waited_us >= ms * 1000) End(std::move(status), now_us);
+  };
   switch (state_) {
     case State::kConnecting:
-      if (now_us - disconnected_us_ >= limits_.reconnect_timeout_us)
-        End(lost_.ok() ? absl::UnavailableError("the peer could not be connected in time") : lost_,
-            false, now_us, out);
+      end_after(options.peer_timeout_ms, lost_);
       break;
     case State::kOpening:
-      if (now_us - progress_us_ >= limits_.answer_timeout_us)
-        End(absl::DeadlineExceededError("the peer did not answer OPEN"), true, now_us, out);
+      end_after(options.peer_timeout_ms,
+                absl::DeadlineExceededError("the peer did not answer OPEN"));
       break;
     case State::kWaiting:
-      if (now_us - progress_us_ >= limits_.room_timeout_us)
-        End(absl::ResourceExhaustedError("the peer had no room in time"), true, now_us, out);
+      end_after(options.room_timeout_ms,
+                absl::ResourceExhaustedError("the peer had no room in time"));
       break;
     case State::kSending:
-      if ((unacked_bytes_ > 0 || commit_sent_us_) &&
-          now_us - progress_us_ >= limits_.stall_timeout_us) {
-        End(absl::DeadlineExceededError("the peer stopped acknowledging"), true, now_us, out);
-      } else if (commit_sent_us_ && now_us - *commit_sent_us_ >= kCommitResendUs) {
-        SendCommit(now_us, out);
-      } else if (now_us - progress_us_ >= limits_.idle_timeout_us) {
-        End(absl::DeadlineExceededError("no KV was given to send in time"), true, now_us, out);
-      }
+      if (unacked_bytes_ > 0 || commit_sent_us_)
+        end_after(2 * options.peer_timeout_ms,
+                  absl::DeadlineExceededError("the peer stopped acknowledging"));
+      end_after(options.idle_timeout_ms,
+                absl::DeadlineExceededError("no KV was given to send in time"));
+      if (!ending() && commit_sent_us_ && now_us - *commit_sent_us_ >= kCommitResendUs)
+        SendCommit(now_us);
       break;
     case State::kEnding:
-      if (now_us - ending_us_ >= kDrainTimeoutUs) out->close_connection = true;
+      if (waited_us >= kDrainTimeoutUs) effects_.close_connection = true;
       break;
     case State::kEnded:
       break;

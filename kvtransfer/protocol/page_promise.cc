@@ -34,20 +34,20 @@ const MachineTable& PagePromiseTable() {
   return table;
 }
 
-PagePromise::PagePromise(const Ticket& ticket, const PoolView* pool, const HandoffLimits& limits,
+PagePromise::PagePromise(const Ticket& ticket, TransferSetup* setup, ReceivePool* receive_pool,
                          int64_t now_us)
     : ticket_(ticket),
-      pool_(pool),
-      limits_(limits),
+      setup_(setup),
+      receive_pool_(receive_pool),
       opened_us_(now_us),
-      state_(PagePromiseTable(), limits.transitions),
+      state_(PagePromiseTable(), setup->options.transitions),
       touched_us_(now_us) {}
 
 // ---- handoffs ----
 
 absl::Status PagePromise::Check(const Ticket& ticket) const {
-  if (ticket.request_id != ticket_.request_id || ticket.kv_pages != ticket_.kv_pages ||
-      ticket.promise_pages != ticket_.promise_pages)
+  if ((!ranges_.empty() && ticket.request_id != ticket_.request_id) ||
+      ticket.kv_pages != ticket_.kv_pages || ticket.promise_pages != ticket_.promise_pages)
     return absl::InvalidArgumentError(
         absl::StrCat("the ticket is for ", ticket.kv_pages, " of ", ticket.promise_pages,
                      " promised pages, the promise is of ", ticket_.kv_pages, " of ",
@@ -61,155 +61,141 @@ absl::Status PagePromise::Check(const Ticket& ticket) const {
 }
 
 void PagePromise::Begin(const Ticket& ticket, int64_t now_us) {
+  if (ranges_.empty()) ticket_ = ticket;
   ranges_.push_back(RangeOf(ticket));
   open_.push_back({ticket.id, ticket.epoch});
   Touch(now_us);
 }
 
-void PagePromise::Committed(const Ticket& ticket, const CommitRecord& record, int64_t now_us,
-                            ReceivePool* stock, std::vector<TransferEvent>* out) {
+void PagePromise::Ended(const Ticket& ticket, const std::optional<CommitRecord>& record,
+                        int64_t now_us) {
   std::erase(open_, wire::Handoff{ticket.id, ticket.epoch});
-  Touch(now_us);
-  if (ticket.is_last()) record_ = record;
-  n_committed_ += ticket.n_pages;
-  if (state_ == State::kFailing) return FinishIfQuiet(stock, out);
-  if (n_committed_ < ticket_.kv_pages) return;
+  if (record) {
+    Touch(now_us);
+    if (ticket.is_last()) record_ = *record;
+    n_committed_ += ticket.n_pages;
+  }
+  if (state_ == State::kFailing) return FinishIfQuiet();
+  if (!record || n_committed_ < ticket_.kv_pages) return;
   BATON_CHECK(open_.empty());  // ranges are disjoint
   state_ = State::kComplete;
   if (ticket_.is_named()) return;
-  std::vector<int32_t> pages = std::move(page_ids_);
-  for (int32_t left = ticket_.promise_pages - std::exchange(n_bound_, 0); left > 0; --left)
-    pages.push_back(stock->Bind());
-  out->emplace_back(HandoffArrived{.ticket_id = ticket_.promise,
-                                   .epoch = ticket_.epoch,
-                                   .request_id = ticket_.request_id,
-                                   .pages = std::move(pages),
-                                   .record = record_,
-                                   .transfer_us = now_us - opened_us_});
-}
-
-void PagePromise::Ended(const Ticket& ticket, ReceivePool* stock, std::vector<TransferEvent>* out) {
-  std::erase(open_, wire::Handoff{ticket.id, ticket.epoch});
-  FinishIfQuiet(stock, out);
+  std::vector<int32_t> pages = std::exchange(page_ids_, {});  // each has KV, so it is bound
+  while (pages.size() < static_cast<size_t>(ticket_.promise_pages))
+    pages.push_back(receive_pool_->Bind());
+  setup_->events.emplace_back(HandoffArrived{.ticket_id = ticket_.promise,
+                                             .epoch = ticket_.epoch,
+                                             .request_id = ticket_.request_id,
+                                             .pages = std::move(pages),
+                                             .record = record_,
+                                             .transfer_us = now_us - opened_us_});
 }
 
 // ---- pages ----
 
 void PagePromise::SetAside(std::vector<int32_t> page_ids, int64_t now_us) {
-  BATON_CHECK(page_ids.size() == static_cast<size_t>(ticket_.kv_pages));
   state_ = State::kFilling;
   page_ids_ = std::move(page_ids);
-  here_.assign(page_ids_.size() * pool_->planes.size(), false);
+  here_.assign(page_ids_.size() * setup_->pool.planes.size(), false);
   Touch(now_us);
 }
 
-void PagePromise::Take(int64_t now_us, ReceivePool* stock) {
+void PagePromise::Take(int64_t now_us) {
   BATON_CHECK(state_ == State::kWaiting && !ticket_.is_named());
-  stock->Promise(ticket_.promise_pages);
+  receive_pool_->Promise(ticket_.promise_pages);
   SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1), now_us);
 }
 
-void PagePromise::Name(AwaitInflow await, int64_t now_us) {
-  BATON_CHECK(state_ == State::kWaiting && ticket_.is_named());
+absl::Status PagePromise::Name(AwaitInflow await, int64_t now_us) {
+  if (!ticket_.is_named() || static_cast<size_t>(ticket_.kv_pages) != await.pages.size())
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ticket is for ", ticket_.kv_pages, " KV pages and a promise of ",
+        ticket_.promise_pages, ", the worker awaits an inflow of ", await.pages.size()));
+  BATON_CHECK(state_ == State::kWaiting);
   SetAside(std::move(await.pages), now_us);
-  const auto n_planes = static_cast<int32_t>(pool_->planes.size());
-  // At least one cell is missing.
-  BATON_CHECK(await.n_planes < n_planes && await.n_pages < ticket_.kv_pages);
-  planes_before_ = planes_reported_ = await.n_planes;
-  pages_before_ = pages_reported_ = await.n_pages;
-  missing_of_plane_.assign(pool_->planes.size(), ticket_.kv_pages);
-  for (int32_t plane = 0; plane <= planes_before_; ++plane) {
-    const int32_t n_here = plane < planes_before_ ? ticket_.kv_pages : pages_before_;
-    for (int32_t page = 0; page < n_here; ++page) here_[CellIndex(page, plane)] = true;
-    missing_of_plane_[plane] -= n_here;
-  }
+  first_missing_ = {await.n_planes, await.n_pages};
+  n_reported_ = static_cast<size_t>(IndexOf(first_missing_));
+  BATON_CHECK(await.n_pages < ticket_.kv_pages && n_reported_ < here_.size());  // a cell is missing
+  std::fill_n(here_.begin(), n_reported_, true);
+  return absl::OkStatus();
 }
 
-void PagePromise::Bind(const CellRect& rect, ReceivePool* stock) {
-  for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page) {
-    if (page_ids_[page] >= 0) continue;
-    page_ids_[page] = stock->Bind();
-    ++n_bound_;
-  }
+std::span<const int32_t> PagePromise::Bind(const CellRect& rect) {
+  const auto ids = std::span(page_ids_).subspan(static_cast<size_t>(rect.first_page),
+                                                static_cast<size_t>(rect.n_pages));
+  for (int32_t& id : ids)
+    if (id < 0) id = receive_pool_->Bind();
+  return ids;
 }
 
-std::span<const int32_t> PagePromise::PageIds(int32_t first_page, int32_t n_pages) const {
-  return std::span(page_ids_).subspan(static_cast<size_t>(first_page),
-                                      static_cast<size_t>(n_pages));
+int32_t PagePromise::bound_pages() const {
+  if (ticket_.is_named()) return 0;
+  return static_cast<int32_t>(std::ranges::count_if(page_ids_, [](int32_t id) { return id >= 0; }));
 }
 
 int64_t PagePromise::CountHere(const CellRect& rect) const {
   int64_t n = 0;
-  for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page)
-    for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
-      n += here_[CellIndex(page, plane)];
+  for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane) {
+    const auto first = here_.begin() + IndexOf({plane, rect.first_page});
+    n += std::count(first, first + rect.n_pages, true);
+  }
   return n;
 }
 
-void PagePromise::Landed(const CellRect& rect, int64_t now_us, std::vector<TransferEvent>* out) {
+void PagePromise::Landed(const CellRect& rect, int64_t now_us) {
   Touch(now_us);
-  for (int32_t page = rect.first_page; page < rect.first_page + rect.n_pages; ++page)
-    for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
-      here_[CellIndex(page, plane)] = true;
-  if (!ticket_.is_named()) return;
   for (int32_t plane = rect.plane; plane < rect.plane + rect.n_planes; ++plane)
-    missing_of_plane_[plane] -= rect.n_pages;
-  Report(out);
+    std::fill_n(here_.begin() + IndexOf({plane, rect.first_page}), rect.n_pages, true);
+  if (ticket_.is_named()) Report();
 }
 
-void PagePromise::Report(std::vector<TransferEvent>* out) {
-  const auto n_planes = static_cast<int32_t>(missing_of_plane_.size());
-  int32_t planes = planes_reported_, pages = pages_reported_;
-  for (; planes < n_planes && missing_of_plane_[planes] == 0; ++planes) pages = 0;
-  if (planes < n_planes)  // some of its pages are missing
-    while (here_[CellIndex(pages, planes)]) ++pages;
-  if (planes == planes_reported_ && pages == pages_reported_) return;
-  planes_reported_ = planes;
-  pages_reported_ = pages;
-  out->emplace_back(InflowArrived{
-      .ticket_id = ticket_.promise, .epoch = ticket_.epoch, .n_planes = planes, .n_pages = pages});
+void PagePromise::Report() {
+  size_t n = n_reported_;
+  while (n < here_.size() && here_[n]) ++n;
+  if (n == std::exchange(n_reported_, n)) return;
+  const auto n_pages = static_cast<size_t>(ticket_.kv_pages);
+  setup_->events.emplace_back(InflowArrived{.ticket_id = ticket_.promise,
+                                            .epoch = ticket_.epoch,
+                                            .n_planes = static_cast<int32_t>(n / n_pages),
+                                            .n_pages = static_cast<int32_t>(n % n_pages)});
 }
 
 // ---- the end ----
 
-void PagePromise::Fail(absl::Status status, ReceivePool* stock, std::vector<TransferEvent>* out) {
+void PagePromise::Fail(absl::Status status) {
   if (failed() || ended()) return;
   status_ = std::move(status);
-  if (has_pages() && !ticket_.is_named()) stock->Release(ticket_.promise_pages - n_bound_);
+  if (has_pages() && !ticket_.is_named())
+    receive_pool_->Release(ticket_.promise_pages - bound_pages());
   state_ = State::kFailing;
-  FinishIfQuiet(stock, out);
+  FinishIfQuiet();
 }
 
-void PagePromise::FinishIfQuiet(ReceivePool* stock, std::vector<TransferEvent>* out) {
+void PagePromise::FinishIfQuiet() {
   if (state_ != State::kFailing || !open_.empty()) return;
   state_ = State::kFailed;
-  const bool had_pages = !here_.empty();
-  std::erase(page_ids_, -1);
   if (!ticket_.is_named()) {
-    stock->Lend(std::exchange(page_ids_, {}));
-    n_bound_ = 0;
-    out->emplace_back(HandoffAborted{.ticket_id = ticket_.promise,
-                                     .epoch = ticket_.epoch,
-                                     .request_id = ticket_.request_id,
-                                     .status = status_});
-  } else if (had_pages && planes_reported_ < static_cast<int32_t>(pool_->planes.size())) {
-    out->emplace_back(
+    std::erase(page_ids_, -1);
+    receive_pool_->Lend(std::exchange(page_ids_, {}));
+    setup_->events.emplace_back(HandoffAborted{.ticket_id = ticket_.promise,
+                                               .epoch = ticket_.epoch,
+                                               .request_id = ticket_.request_id,
+                                               .status = status_});
+  } else if (n_reported_ < here_.size()) {  // pages were named, and the engine waits for them
+    setup_->events.emplace_back(
         InflowFailed{.ticket_id = ticket_.promise, .epoch = ticket_.epoch, .status = status_});
   }
 }
 
 absl::Status PagePromise::Overdue(int64_t now_us) const {
-  if (waiting() && now_us - opened_us_ >= limits_.room_timeout_us)
+  if (waiting() && now_us - opened_us_ >= setup_->options.room_timeout_ms * 1000)
     return absl::ResourceExhaustedError(ticket_.is_named()
                                             ? "no pages were named for the inflow in time"
                                             : "there was no room in time");
-  if (has_pages() && now_us - touched_us_ >= limits_.idle_timeout_us)
+  if (has_pages() && !ranges_.empty() &&
+      now_us - touched_us_ >= setup_->options.idle_timeout_ms * 1000)
     return absl::DeadlineExceededError("the sources sent nothing in time");
   return absl::OkStatus();
-}
-
-size_t PagePromise::CellIndex(int32_t page, int32_t plane) const {
-  return static_cast<size_t>(page) * pool_->planes.size() + static_cast<size_t>(plane);
 }
 
 }  // namespace baton

@@ -48,8 +48,11 @@ PeerConnections::PeerConnections(TransferSetup* setup)
 
 ConnectionId PeerConnections::ConnectTo(Incarnation peer, const std::string& address,
                                         int64_t now_us) {
-  for (const auto& [id, connection] : connections_)
-    if (connection.outgoing && connection.peer == peer && connection.address == address) return id;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection.outgoing || connection.peer != peer || connection.address != address) continue;
+    if (connection.ready()) effects_.emplace_back(ConnectionReady{id});
+    return id;
+  }
   const ConnectionId id = setup_->link->Connect(address);
   connections_.emplace(id, Connection{NewState(), true, address, peer, now_us});
   wire::Hello hello{
@@ -60,14 +63,9 @@ ConnectionId PeerConnections::ConnectTo(Incarnation peer, const std::string& add
 }
 
 void PeerConnections::On(const ConnectionAccepted& event, int64_t now_us) {
-  if (shutting_down_ || connections_.size() >= kMaxConnections)
+  if (setup_->shutting_down || connections_.size() >= kMaxConnections)
     return setup_->link->Close(event.connection);
   connections_.emplace(event.connection, Connection{.state = NewState(), .opened_us = now_us});
-}
-
-bool PeerConnections::ready(ConnectionId id) const {
-  const auto it = connections_.find(id);
-  return it != connections_.end() && it->second.ready();
 }
 
 void PeerConnections::Send(ConnectionId id, const wire::Message& message) {
@@ -177,21 +175,20 @@ void PeerConnections::OnHello(ConnectionId id, Connection& connection, const wir
 
 std::string PeerConnections::HelloDifference(const wire::Hello& hello) const {
   const wire::Identity& theirs = hello.identity;
-  const auto differ = [](const char* what, const auto& peer, const auto& own) {
-    return absl::StrCat(what, " differs: ", peer, " there, ", own, " here");
+  std::string difference;  // the first one
+  const auto compare = [&difference](const char* what, const auto& peer, const auto& own) {
+    if (difference.empty() && peer != own)
+      difference = absl::StrCat(what, " differs: ", peer, " there, ", own, " here");
   };
   if (hello.to != setup_->facts.incarnation) return "the worker was restarted (other incarnation)";
-  if (theirs.model_fingerprint != identity_.model_fingerprint)
-    return differ("model fingerprint", absl::Hex(theirs.model_fingerprint),
-                  absl::Hex(identity_.model_fingerprint));
-  if (theirs.numerics_id != identity_.numerics_id)
-    return differ("numerics id", theirs.numerics_id, identity_.numerics_id);
-  if (theirs.layout_id != identity_.layout_id)
-    return differ("KV layout", theirs.layout_id, identity_.layout_id);
-  if (theirs.n_planes != identity_.n_planes)
-    return differ("number of planes", theirs.n_planes, identity_.n_planes);
-  if (theirs.plane_digest != identity_.plane_digest) return "the sizes of the planes differ";
-  return "";
+  compare("model fingerprint", absl::StrCat(absl::Hex(theirs.model_fingerprint)),
+          absl::StrCat(absl::Hex(identity_.model_fingerprint)));
+  compare("numerics id", theirs.numerics_id, identity_.numerics_id);
+  compare("KV layout", theirs.layout_id, identity_.layout_id);
+  compare("number of planes", theirs.n_planes, identity_.n_planes);
+  if (difference.empty() && theirs.plane_digest != identity_.plane_digest)
+    return "the sizes of the planes differ";
+  return difference;
 }
 
 bool PeerConnections::OnHelloAck(ConnectionId id, Connection& connection,

@@ -72,13 +72,11 @@ class PeerConnections {
   // Called every few milliseconds: ends connections that are past their deadline, PINGs silent
   // ones.
   void Tick(int64_t now_us);
-  void ShutDown() { shutting_down_ = true; }  // accepts no further connection
-  void CloseAll();                            // gives all peers up
+  void CloseAll();  // gives all peers up
 
-  // The outgoing connection to this peer at this address, made if there is none.
+  // The outgoing connection to this peer at this address, made if there is none. ConnectionReady
+  // follows as an effect, for each call.
   ConnectionId ConnectTo(Incarnation peer, const std::string& address, int64_t now_us);
-  // True: messages about handoffs may be sent.
-  bool ready(ConnectionId id) const;
   // Ignored if the connection is over; so is Break.
   void Send(ConnectionId id, const wire::Message& message);
   // Closes a connection as broken; ConnectionOver follows as an effect.
@@ -116,7 +114,6 @@ class PeerConnections {
   std::map<ConnectionId, Connection> connections_;
   std::vector<ConnectionEffect> effects_;
   int64_t ticked_us_ = 0;
-  bool shutting_down_ = false;
 };
 
 }  // namespace baton

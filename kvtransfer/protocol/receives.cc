@@ -8,43 +8,36 @@
 namespace baton {
 
 Receives::Receives(TransferSetup* setup)
-    : setup_(setup), slab_(setup->limits.chunk_bytes, setup->n_slots) {
-  setup_->link->Register(slab_.base(), slab_.bytes());
-}
+    : setup_(setup), slab_(setup->options.chunk_bytes, setup->options.slab_slots, setup->link) {}
 
-void Receives::Accept(const Receive& receive) {
-  std::byte* slot = nullptr;
-  std::byte* destination = DirectExtent(setup_->pool, RectOf(receive.header), receive.page_ids);
-  if (destination == nullptr) {
-    destination = slot = slab_.Take();
-    if (slot == nullptr) return held_.push_back(receive);
-  }
+void Receives::Accept(Receive receive) {
+  receive.destination = DirectExtent(setup_->pool, RectOf(receive.header), receive.page_ids);
+  if (receive.destination == nullptr) receive.destination = receive.slot = slab_.Take();
+  if (receive.destination == nullptr) return held_.push_back(receive);
   const OperationId operation = next_operation_++;
-  setup_->link->Accept(receive.announcement, operation, destination);
-  posted_[operation] = {receive, destination, slot};
+  setup_->link->Accept(receive.announcement, operation, receive.destination);
+  posted_[operation] = receive;
 }
 
-HandoffSink::Landing Receives::End(const ChunkLanded& landed, bool wanted) {
+bool Receives::End(const ChunkLanded& landed, bool wanted) {
   const auto it = posted_.find(landed.operation);
   BATON_CHECK(it != posted_.end());
-  const auto [receive, destination, slot] = it->second;
-  const wire::ChunkHeader& header = receive.header;
+  const auto [announcement, header, page_ids, destination, slot] = it->second;
   posted_.erase(it);
-  auto landing = HandoffSink::Landing::kLost;
+  bool verified = false;
   if (landed.ok && wanted) {
     const uint32_t crc = ExtendCrc32c(wire::IdentityCrc(header), destination, header.length);
-    landing = crc == header.payload_crc ? HandoffSink::Landing::kVerified
-                                        : HandoffSink::Landing::kDamaged;
-    if (landing == HandoffSink::Landing::kVerified) {
+    verified = crc == header.payload_crc;
+    if (verified) {
       ++setup_->counters.chunks_received;
       setup_->counters.bytes_received += header.length;
-      if (slot != nullptr) ScatterCells(setup_->pool, RectOf(header), receive.page_ids, slot);
+      if (slot != nullptr) ScatterCells(setup_->pool, RectOf(header), page_ids, slot);
     } else {
       setup_->counters.CountRefusal(ChunkRefusal::kPayload);
     }
   }
   if (slot != nullptr) slab_.Return(slot);
-  return landing;
+  return verified;
 }
 
 void Receives::PostHeld() {

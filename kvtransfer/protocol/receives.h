@@ -21,6 +21,9 @@ struct Receive {
   AnnouncementId announcement = 0;
   wire::ChunkHeader header;
   std::span<const int32_t> page_ids;  // (header.n_pages), valid until the receive is over
+  // Set by Receives.
+  std::byte* destination = nullptr;
+  std::byte* slot = nullptr;  // nullptr: received into the pool
 };
 
 class Receives {
@@ -28,14 +31,14 @@ class Receives {
   explicit Receives(TransferSetup* setup);  // outlives this object
 
   // Posts the receive of an announced chunk, or holds it until PostHeld finds a slot.
-  void Accept(const Receive& receive);
+  void Accept(Receive receive);
   // Header of the chunk of a posted receive.
   const wire::ChunkHeader& header(OperationId operation) const {
-    return posted_.at(operation).receive.header;
+    return posted_.at(operation).header;
   }
   // Ends a posted receive and frees its slot. wanted: the sink still counts chunks, so this one is
-  // verified and put into place.
-  HandoffSink::Landing End(const ChunkLanded& landed, bool wanted);
+  // verified and put into place. False: it is not.
+  bool End(const ChunkLanded& landed, bool wanted);
   void PostHeld();
   // Refuses the held chunks of a handoff, which will not land, and returns their headers.
   std::vector<wire::ChunkHeader> RefuseHeld(const wire::Handoff& handoff);
@@ -43,15 +46,9 @@ class Receives {
   size_t size() const { return posted_.size() + held_.size(); }
 
  private:
-  struct Posted {
-    Receive receive;
-    std::byte* destination;
-    std::byte* slot;  // nullptr: received into the pool
-  };
-
   TransferSetup* const setup_;
   ChunkSlab slab_;
-  absl::flat_hash_map<OperationId, Posted> posted_;
+  absl::flat_hash_map<OperationId, Receive> posted_;
   std::deque<Receive> held_;
   OperationId next_operation_ = 1;
 };

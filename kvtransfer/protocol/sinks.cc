@@ -9,8 +9,6 @@
 namespace baton {
 namespace {
 
-using PeerNotice = HandoffSink::PeerNotice;
-
 // By NackReason, from kCrc on.
 constexpr ChunkRefusal kRefusals[] = {ChunkRefusal::kPayload, ChunkRefusal::kUnknownHandoff,
                                       ChunkRefusal::kNotGranted, ChunkRefusal::kBadRange,
@@ -37,14 +35,6 @@ absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the request needs ", n_pages, " KV pages, this worker has ", setup.pool.n_pages));
   return absl::OkStatus();
-}
-
-absl::Status CheckPages(const Ticket& ticket, const AwaitInflow& await) {
-  if (ticket.is_named() && static_cast<size_t>(ticket.kv_pages) == await.pages.size())
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the ticket is for ", ticket.kv_pages, " KV pages and a promise of ",
-                   ticket.promise_pages, ", the worker awaits an inflow of ", await.pages.size()));
 }
 
 // True if the map has a later epoch of this id.
@@ -83,7 +73,7 @@ std::string_view NameOf(ChunkRefusal refusal) {
 Sinks::Sinks(TransferSetup* setup, PeerConnections* connections)
     : setup_(setup), connections_(connections), receives_(setup) {}
 
-Sinks::Sink* Sinks::Find(const wire::Handoff& handoff) {
+HandoffSink* Sinks::Find(const wire::Handoff& handoff) {
   const auto it = sinks_.find(handoff);
   return it == sinks_.end() ? nullptr : &it->second;
 }
@@ -103,33 +93,30 @@ void Sinks::On(LendPages& command, int64_t) {
 }
 
 void Sinks::On(ReclaimPages& command, int64_t) {
-  events_.emplace_back(PagesReturned{receive_pool_.Reclaim(command.n)});
+  setup_->events.emplace_back(PagesReturned{receive_pool_.Reclaim(command.n)});
 }
 
 void Sinks::On(AwaitInflow& command, int64_t now_us) {
   for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
   const wire::Handoff key{command.ticket_id, command.epoch};
   const auto fail = [&](absl::Status status) {
-    events_.emplace_back(InflowFailed{key.ticket_id, key.epoch, std::move(status)});
+    setup_->events.emplace_back(InflowFailed{key.ticket_id, key.epoch, std::move(status)});
   };
-  if (shutting_down_) return fail(ShuttingDown());
+  if (setup_->shutting_down) return fail(ShuttingDown());
   if (const auto* entry = ended_promises_.Find(key.ticket_id, key.epoch))
     return fail(entry->status.ok() ? Superseded() : entry->status);
-  const auto other = awaited_.find(key.ticket_id);
-  if (HasLater(promises_, key.ticket_id, key.epoch) ||
-      (other != awaited_.end() && other->second.epoch > key.epoch))
-    return fail(Superseded());
+  if (HasLater(promises_, key.ticket_id, key.epoch)) return fail(Superseded());
   EndUpTo(key.ticket_id, int64_t{key.epoch} - 1, Superseded(), now_us);
-  const auto it = promises_.find(key);
-  if (it == promises_.end()) {
-    BATON_CHECK(awaited_.try_emplace(key.ticket_id, std::move(command)).second);
-  } else if (absl::Status status = CheckPages(it->second.ticket(), command); !status.ok()) {
+  const Ticket to_come{.epoch = key.epoch,
+                       .promise = key.ticket_id,
+                       .kv_pages = static_cast<int32_t>(command.pages.size())};
+  PagePromise& promise =
+      promises_.try_emplace(key, to_come, setup_, &receive_pool_, now_us).first->second;
+  if (absl::Status status = promise.Name(std::move(command), now_us); !status.ok()) {
     FailPromise(key, status, now_us);
-    fail(std::move(status));
-  } else {
-    it->second.Name(std::move(command), now_us);
-    TellPromised(it->second, now_us);
+    return fail(std::move(status));
   }
+  TellPromised(promise, now_us);
 }
 
 void Sinks::On(const CancelHandoff& command, int64_t now_us) {
@@ -144,43 +131,31 @@ void Sinks::On(const CancelHandoff& command, int64_t now_us) {
 void Sinks::On(const ConnectionOver& over, int64_t now_us) {
   bool was_used = false;
   for (const wire::Handoff& handoff : KeysOf(sinks_)) {
-    Sink* sink = Find(handoff);  // nullptr: already failed together with an earlier one
-    if (sink == nullptr || sink->machine.connection() != over.connection) continue;
+    HandoffSink* sink = Find(handoff);  // nullptr: already failed together with an earlier one
+    if (sink == nullptr || sink->connection() != over.connection) continue;
     was_used = true;
-    sink->machine.ConnectionLost(now_us);
-    if (over.loss == Loss::kGone || shutting_down_)
-      Abort(handoff, over.status, PeerNotice::kNothing, now_us);
-    RefuseHeld(handoff, now_us);
+    sink->ConnectionLost(now_us);
+    if (over.loss == Loss::kGone || setup_->shutting_down) sink->Abort(over.status, now_us);
+    Apply(handoff, now_us);
   }
   setup_->counters.connections_lost += was_used;
 }
 
 void Sinks::On(const SourceMessage& from, int64_t now_us) {
   if (const auto* open = std::get_if<wire::Open>(&from.message)) return OnOpen(from, *open, now_us);
-  const auto* done = std::get_if<wire::Done>(&from.message);
-  const auto* commit = std::get_if<wire::Commit>(&from.message);
-  const auto* cancel = std::get_if<wire::Cancel>(&from.message);
   const wire::Handoff& handoff = *wire::HandoffOf(from.message);
-  Sink* sink = Find(handoff);
-  if (sink == nullptr || sink->machine.connection() != from.connection) {
+  HandoffSink* sink = Find(handoff);
+  if (sink != nullptr && sink->connection() == from.connection) {
+    sink->Handle(from.message, now_us);
+    Apply(handoff, now_us);
+  } else if (std::holds_alternative<wire::Commit>(from.message) ||
+             std::holds_alternative<wire::Cancel>(from.message)) {
     // OPEN of this epoch is already processed or will never come: connections keep order.
-    if (commit != nullptr || cancel != nullptr)
-      connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
-    return;
+    connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
   }
-  if (cancel != nullptr)
-    return Abort(handoff, wire::ToStatus(cancel->code, cancel->reason), PeerNotice::kCancelled,
-                 now_us);
-  if (done != nullptr) sink->machine.Handle(*done, now_us, &sink->effects);
-  if (commit != nullptr) sink->machine.Handle(*commit, now_us, &sink->effects);
-  Apply(handoff, now_us);
 }
 
 absl::Status Sinks::CheckAttempt(const Ticket& ticket) const {
-  if (const auto it = awaited_.find(ticket.promise); it != awaited_.end()) {
-    if (it->second.epoch > ticket.epoch) return Superseded();
-    RETURN_IF_ERROR(CheckPages(ticket, it->second));
-  }
   if (const auto* entry = ended_promises_.Find(ticket.promise, ticket.epoch)) {
     if (entry->epoch > ticket.epoch) return Superseded();
     return entry->status.ok() ? absl::AbortedError("the promise is complete without this handoff")
@@ -198,14 +173,14 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     connections_->Send(from.connection, wire::FromStatus<wire::Cancelled>(handoff, status));
   };
   absl::Status status = CheckTicket(ticket, *setup_);
-  if (status.ok() && shutting_down_) status = ShuttingDown();
+  if (status.ok() && setup_->shutting_down) status = ShuttingDown();
   if (status.ok() && sinks_.size() >= kMaxOpenHandoffs)
     status = absl::ResourceExhaustedError("too many handoffs are open");
   if (!status.ok()) return refuse(status);
   if (ended_handoffs_.Find(ticket.id, ticket.epoch) != nullptr)
     return connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
-  if (const Sink* sink = Find(handoff))
-    return sink->machine.source() == from.source
+  if (const HandoffSink* sink = Find(handoff))
+    return sink->source() == from.source
                ? OnOpenAgain(from.connection, handoff, open.resume_from, now_us)
                : refuse(absl::AbortedError("the ticket is already open"));
   EndUpTo(ticket.promise, int64_t{ticket.epoch} - 1, Superseded(), now_us);
@@ -217,24 +192,29 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     ended_handoffs_.Add(ticket.id, ticket.epoch, status);
     return refuse(status);
   }
-  const auto [it, is_new] =
-      promises_.try_emplace(key, ticket, &setup_->pool, setup_->limits, now_us);
+  const auto [it, is_new] = promises_.try_emplace(key, ticket, setup_, &receive_pool_, now_us);
   PagePromise& promise = it->second;
   promise.Begin(ticket, now_us);
-  sinks_.emplace(handoff, Sink{HandoffSink(ticket, from.source, from.connection, &promise,
-                                           &setup_->pool, setup_->limits, now_us)});
-  if (is_new) BeginPromise(key, now_us);
-  auto& [sink, effects] = sinks_.at(handoff);
-  if (promise.waiting()) sink.NoRoom(expected_wait_us_, &effects);
-  if (promise.has_pages() && !sink.promised()) sink.Promised(now_us, &effects);
+  HandoffSink& sink =
+      sinks_.try_emplace(handoff, ticket, from.source, from.connection, &promise, setup_, now_us)
+          .first->second;
+  if (is_new && !ticket.is_named()) {
+    waiting_.push_back(key);
+    PromiseWaiting(now_us);
+  }
+  if (promise.waiting()) {
+    sink.Answer(expected_wait_us_);
+  } else if (sink.state() == HandoffSink::State::kWaiting) {
+    sink.Promised();
+  }
   Apply(handoff, now_us);
 }
 
 void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
                         int64_t now_us) {
-  auto& [sink, effects] = sinks_.at(handoff);
+  HandoffSink& sink = sinks_.at(handoff);
   if (sink.connection() == id) {
-    sink.OpenAgain(expected_wait_us_, &effects);
+    sink.Answer(expected_wait_us_);
     return Apply(handoff, now_us);
   }
   if (sink.connection() != 0) {
@@ -243,29 +223,19 @@ void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t 
     connections_->Break(old, "the peer connected anew");
     On(ConnectionOver{old, absl::OkStatus(), Loss::kBroken}, now_us);
   }
-  if (!sink.suspended()) return;  // the handoff is over, and its last receive is still under way
-  sink.Resume(id, resume_from, expected_wait_us_, now_us, &effects);
+  if (sink.state() != HandoffSink::State::kSuspended)
+    return;  // the handoff is over, and its last receive is still under way
+  sink.Resume(id, resume_from, expected_wait_us_, now_us);
   Apply(handoff, now_us);
 }
 
 // ---- pages ----
 
-void Sinks::BeginPromise(const wire::Handoff& key, int64_t now_us) {
-  PagePromise& promise = promises_.at(key);
-  if (!promise.ticket().is_named()) {
-    waiting_.push_back(key);
-    PromiseWaiting(now_us);
-  } else if (auto await = awaited_.extract(key.ticket_id)) {
-    promise.Name(std::move(await.mapped()), now_us);
-    TellPromised(promise, now_us);
-  }
-}
-
 void Sinks::PromiseWaiting(int64_t now_us) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     PagePromise& promise = promises_.at(*it);
     const auto is_waiting = [this](const wire::Handoff& handoff) {
-      return sinks_.at(handoff).machine.waiting();
+      return sinks_.at(handoff).state() == HandoffSink::State::kWaiting;
     };
     if (std::none_of(promise.open().begin(), promise.open().end(), is_waiting)) {
       ++it;  // all are suspended: the promise keeps its place
@@ -273,15 +243,14 @@ void Sinks::PromiseWaiting(int64_t now_us) {
     }
     if (promise.ticket().promise_pages > receive_pool_.free_pages()) break;
     it = waiting_.erase(it);
-    promise.Take(now_us, &receive_pool_);
+    promise.Take(now_us);
     TellPromised(promise, now_us);
   }
 }
 
 void Sinks::TellPromised(const PagePromise& promise, int64_t now_us) {
   for (const wire::Handoff& handoff : promise.open()) {
-    auto& [sink, effects] = sinks_.at(handoff);
-    sink.Promised(now_us, &effects);
+    sinks_.at(handoff).Promised();
     Apply(handoff, now_us);
   }
 }
@@ -293,7 +262,7 @@ void Sinks::Settle(int64_t now_us) {
                                .promises = receive_pool_.promises()};
   if (told_ == now) return;
   told_ = now;
-  events_.emplace_back(told_);
+  setup_->events.emplace_back(told_);
 }
 
 // ---- chunks ----
@@ -301,15 +270,13 @@ void Sinks::Settle(int64_t now_us) {
 void Sinks::On(const ChunkOffered& chunk, int64_t) {
   using Verdict = HandoffSink::Verdict;
   const wire::ChunkHeader& header = chunk.header;
-  Sink* sink = Find(header.handoff);
+  HandoffSink* sink = Find(header.handoff);
   const auto [verdict, reason] =
-      sink != nullptr && sink->machine.connection() == chunk.connection
-          ? sink->machine.Check(header)
+      sink != nullptr && sink->connection() == chunk.connection
+          ? sink->Check(header)
           : HandoffSink::Decision{Verdict::kRefuse, wire::NackReason::kUnknownTicket};
-  if (verdict == Verdict::kAccept) {
-    sink->machine.Claim(header, &receive_pool_);
-    return receives_.Accept({chunk.announcement, header, sink->machine.PageIds(header)});
-  }
+  if (verdict == Verdict::kAccept)
+    return receives_.Accept({chunk.announcement, header, sink->Claim(header)});
   const bool is_new = verdict == Verdict::kRefuse;
   setup_->counters.CountRefusal(is_new ? kRefusals[size_t(reason) - 1] : ChunkRefusal::kDuplicate);
   setup_->link->Refuse(chunk.announcement);
@@ -321,40 +288,27 @@ void Sinks::On(const ChunkOffered& chunk, int64_t) {
 
 void Sinks::On(const ChunkLanded& event, int64_t now_us) {
   const wire::ChunkHeader header = receives_.header(event.operation);
-  auto& [sink, effects] = sinks_.at(header.handoff);
-  const HandoffSink::Landing landing = receives_.End(event, sink.gathering());
-  sink.Landed(header, landing, now_us, &effects);
+  HandoffSink& sink = sinks_.at(header.handoff);
+  sink.Landed(header, receives_.End(event, sink.gathering()), now_us);
   Apply(header.handoff, now_us);
   receives_.PostHeld();
 }
 
-void Sinks::RefuseHeld(const wire::Handoff& handoff, int64_t now_us) {
-  for (const wire::ChunkHeader& header : receives_.RefuseHeld(handoff)) {
-    auto& [sink, effects] = sinks_.at(handoff);
-    sink.Landed(header, HandoffSink::Landing::kLost, now_us, &effects);
-    Apply(handoff, now_us);
-  }
-}
-
 // ---- effects, timers and the end ----
-
-void Sinks::Abort(wire::Handoff handoff, absl::Status status, PeerNotice notice, int64_t now_us) {
-  auto& [sink, effects] = sinks_.at(handoff);
-  sink.Abort(std::move(status), notice, now_us, &effects);
-  Apply(handoff, now_us);
-  RefuseHeld(handoff, now_us);
-}
 
 void Sinks::FailPromise(wire::Handoff key, absl::Status status, int64_t now_us) {
   const auto it = promises_.find(key);
   if (it == promises_.end() || it->second.failed()) return;
-  it->second.Fail(status, &receive_pool_, &events_);
+  it->second.Fail(status);
   ended_promises_.Add(key.ticket_id, key.epoch, status);
   std::erase(waiting_, key);
   const std::vector<wire::Handoff> open = it->second.open();
-  for (const wire::Handoff& handoff : open)
-    if (const Sink* sink = Find(handoff); sink != nullptr && !sink->machine.failed())
-      Abort(handoff, status, PeerNotice::kCancel, now_us);
+  for (const wire::Handoff& handoff : open) {
+    HandoffSink* sink = Find(handoff);
+    if (sink == nullptr || sink->failed()) continue;
+    sink->Abort(status, now_us);
+    Apply(handoff, now_us);
+  }
   RemoveIfEnded(key);
 }
 
@@ -368,33 +322,26 @@ void Sinks::RemoveIfEnded(wire::Handoff key) {
 void Sinks::EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us) {
   for (const wire::Handoff& key : KeysUpTo(promises_, id, epoch)) FailPromise(key, status, now_us);
   for (const wire::Handoff& handoff : KeysUpTo(sinks_, id, epoch))
-    if (const Sink* sink = Find(handoff))
-      FailPromise(PromiseKey(sink->machine.ticket()), status, now_us);
-  const auto it = awaited_.find(id);
-  if (it == awaited_.end() || it->second.epoch > epoch) return;
-  events_.emplace_back(InflowFailed{id, it->second.epoch, status});
-  awaited_.erase(it);
+    if (const HandoffSink* sink = Find(handoff))
+      FailPromise(PromiseKey(sink->ticket()), status, now_us);
 }
 
 void Sinks::Apply(wire::Handoff handoff, int64_t now_us) {
-  auto& [sink, sink_effects] = sinks_.at(handoff);
-  HandoffEffects effects = std::exchange(sink_effects, {});
+  HandoffSink& sink = sinks_.at(handoff);
   const ConnectionId connection = sink.connection();
+  if (connection == 0 || sink.failed())
+    for (const wire::ChunkHeader& header : receives_.RefuseHeld(handoff))
+      sink.Landed(header, /*verified=*/false, now_us);
+  const HandoffEffects effects = sink.TakeEffects();
   for (const wire::Message& message : effects.messages) connections_->Send(connection, message);
-  for (TransferEvent& event : effects.events) events_.push_back(std::move(event));
   if (sink.failed() || sink.ended()) {
-    const Ticket ticket = sink.ticket();
+    const wire::Handoff key = PromiseKey(sink.ticket());
     const absl::Status status = sink.status();
     const bool failed = sink.failed();
-    PagePromise& promise = promises_.at(PromiseKey(ticket));
-    ended_handoffs_.Add(ticket.id, ticket.epoch, status);
-    if (sink.complete()) promise.Committed(ticket, sink.record(), now_us, &receive_pool_, &events_);
-    if (sink.ended()) {
-      sinks_.erase(handoff);
-      promise.Ended(ticket, &receive_pool_, &events_);
-    }
-    if (failed) FailPromise(PromiseKey(ticket), status, now_us);
-    RemoveIfEnded(PromiseKey(ticket));
+    ended_handoffs_.Add(handoff.ticket_id, handoff.epoch, status);
+    if (sink.ended()) sinks_.erase(handoff);
+    if (failed) FailPromise(key, status, now_us);
+    RemoveIfEnded(key);
   }
   if (effects.close_connection)
     connections_->Break(connection, "a chunk of an ended handoff does not land");
@@ -406,22 +353,15 @@ void Sinks::Tick(int64_t now_us) {
       FailPromise(key, std::move(status), now_us);
   }
   for (const wire::Handoff& handoff : KeysOf(sinks_)) {
-    Sink* sink = Find(handoff);
+    HandoffSink* sink = Find(handoff);
     if (sink == nullptr) continue;  // failed together with an earlier one
-    if (absl::Status status = sink->machine.Overdue(now_us); !status.ok()) {
-      Abort(handoff, std::move(status), PeerNotice::kCancel, now_us);
-      continue;
-    }
-    sink->machine.Tick(now_us, &sink->effects);
+    sink->Tick(now_us);
     Apply(handoff, now_us);
   }
 }
 
-void Sinks::ShutDown(int64_t now_us) {
-  shutting_down_ = true;
+void Sinks::EndAll(int64_t now_us) {
   for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, ShuttingDown(), now_us);
-  while (!awaited_.empty())
-    EndUpTo(awaited_.begin()->first, awaited_.begin()->second.epoch, ShuttingDown(), now_us);
 }
 
 }  // namespace baton

@@ -1,13 +1,12 @@
 // All handoffs that this process receives, and the promises whose pages they fill: a HandoffSink
-// and a PagePromise for each, the receive pool and who waits for room in it, the inflows that the
-// engine awaits, the receives, and how handoffs and promises ended. Commands, effects of
-// PeerConnections, the end of receives and the time go in; calls on PeerConnections and Link and
-// TransferEvents come out. now_us: microseconds of one monotonic clock. Owner: TransferCore, link
-// thread.
+// and a PagePromise for each, the receive pool and who waits for room in it, the receives, and how
+// handoffs and promises ended. Commands, effects of PeerConnections, the end of receives and the
+// time go in; calls on PeerConnections and Link and TransferEvents come out. now_us: microseconds
+// of one monotonic clock. Owner: TransferCore, link thread.
 //
-// Tickets of one promise may come from several sources, in any order; the first OPEN makes the
-// promise. If one of its handoffs fails, the promise and all its handoffs fail. The engine's
-// AwaitInflow and the first OPEN come in either order too. Of one promise, only the latest epoch
+// Tickets of one promise may come from several sources, in any order; the first OPEN or the
+// engine's AwaitInflow makes the promise, whichever comes first. If one of its handoffs fails, the
+// promise and all its handoffs fail. Of one promise, only the latest epoch
 // lives.
 #pragma once
 
@@ -15,8 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include "kvtransfer/protocol/handoff_sink.h"
 #include "kvtransfer/protocol/page_promise.h"
@@ -42,67 +39,48 @@ class Sinks {
   void On(const ChunkOffered& chunk, int64_t now_us);
   void On(const ChunkLanded& event, int64_t now_us);
   void Tick(int64_t now_us);
-  void ShutDown(int64_t now_us);  // ends all handoffs, and refuses new ones
+  void EndAll(int64_t now_us);  // because this worker shuts down; new ones are refused
   // Ends every turn: promises pages if there is room, and reports a changed receive pool.
   void Settle(int64_t now_us);
 
-  bool empty() const { return promises_.empty() && awaited_.empty(); }
+  bool empty() const { return promises_.empty(); }
   const ReceivePool& stock() const { return receive_pool_; }
   int32_t bound_pages() const;  // pages of the receive pool, bound to promises
   size_t n_operations() const { return receives_.size(); }
-  // Events since the last call, in order.
-  std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:
-  struct Sink {
-    HandoffSink machine;
-    HandoffEffects effects{};  // of the machine, for Apply
-  };
-
-  Sink* Find(const wire::Handoff& handoff);  // nullptr: not open here
+  HandoffSink* Find(const wire::Handoff& handoff);  // nullptr: not open here
 
   void OnOpen(const SourceMessage& from, const wire::Open& open, int64_t now_us);
   // Answers OPEN of a handoff that is open here: repeats the answer, or resumes over this
   // connection.
   void OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
                    int64_t now_us);
-  // Not OK: another attempt has replaced this one, or its promise has ended, or the engine awaits
-  // a different one under this id.
+  // Not OK: another attempt has replaced this one, or its promise has ended or is a different one.
   absl::Status CheckAttempt(const Ticket& ticket) const;
-  // Finds pages for a new promise, if they are there.
-  void BeginPromise(const wire::Handoff& key, int64_t now_us);
   void PromiseWaiting(int64_t now_us);
   // Tells the handoffs of a promise that its pages are there.
   void TellPromised(const PagePromise& promise, int64_t now_us);
-  void Abort(wire::Handoff handoff, absl::Status status, HandoffSink::PeerNotice notice,
-             int64_t now_us);
   // Fails a promise and its handoffs; removes it if none of them is left.
   void FailPromise(wire::Handoff key, absl::Status status, int64_t now_us);
   void RemoveIfEnded(wire::Handoff key);
-  // Fails the promise of this id, or of the ticket of this id, and its awaited inflow: epochs up to
-  // this one.
+  // Fails the promise of this id, or of the ticket of this id: epochs up to this one.
   void EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us);
-  // Sends and emits the machine's effects; removes it if it has ended, and ends with it what fails
-  // together with it: no reference to a machine survives the call.
+  // Follows a call on a machine: refuses held chunks that will not land, because the handoff or its
+  // connection ended; sends the machine's effects; removes it if it has ended, and ends with it
+  // what fails together with it: no reference to a machine survives the call.
   void Apply(wire::Handoff handoff, int64_t now_us);
-  // Refuses held chunks of a handoff that ended or whose connection ended: they will not land.
-  void RefuseHeld(const wire::Handoff& handoff, int64_t now_us);
 
   TransferSetup* const setup_;
   PeerConnections* const connections_;
-  std::map<wire::Handoff, Sink> sinks_;            // ordered, so that each run has the same order
+  std::map<wire::Handoff, HandoffSink> sinks_;     // ordered, so that each run has the same order
   std::map<wire::Handoff, PagePromise> promises_;  // by id and epoch, while handoffs may need them
-  // Inflows that no source has opened so far; nothing of this epoch or a later one is open or has
-  // ended. No deadline: the engine bounds its prompt's wait and cancels.
-  std::map<TicketId, AwaitInflow> awaited_;
   std::deque<wire::Handoff> waiting_;  // promises that wait for room, first come first served
   ReceivePool receive_pool_;
   Receives receives_;
   Tombstones ended_handoffs_, ended_promises_;
   int64_t expected_wait_us_ = 0;
   ReceivePoolChanged told_;
-  bool shutting_down_ = false;
-  std::vector<TransferEvent> events_;
 };
 
 }  // namespace baton

@@ -11,8 +11,11 @@ Sources::Sources(TransferSetup* setup, PeerConnections* connections, LinkStats* 
     : setup_(setup),
       connections_(connections),
       links_(links),
-      slab_(setup->limits.chunk_bytes, setup->n_slots) {
-  setup_->link->Register(slab_.base(), slab_.bytes());
+      slab_(setup->options.chunk_bytes, setup->options.slab_slots, setup->link) {}
+
+Sources::Source* Sources::Find(const TicketId& id) {
+  const auto it = sources_.find(id);
+  return it == sources_.end() ? nullptr : &it->second;
 }
 
 // ---- commands ----
@@ -20,49 +23,46 @@ Sources::Sources(TransferSetup* setup, PeerConnections* connections, LinkStats* 
 void Sources::On(OpenHandoff& command, int64_t now_us) {
   const TicketId id = command.ticket.id;
   const Traffic traffic = command.ticket.is_named() ? Traffic::kChain : Traffic::kDecode;
-  Source source{HandoffSource(command.ticket, &setup_->pool, setup_->limits, now_us),
-                command.peer_address, links_->Begin(command.peer, command.peer_address, traffic)};
-  BATON_CHECK(sources_.emplace(id, std::move(source)).second);
-  if (shutting_down_) return End(id, ShuttingDown(), now_us);
-  Connect(id, now_us);
+  Source source{HandoffSource(command.ticket, setup_, now_us), command.peer_address,
+                links_->Begin(command.peer, command.peer_address, traffic)};
+  const auto [it, is_new] = sources_.emplace(id, std::move(source));
+  BATON_CHECK(is_new);
+  if (setup_->shutting_down) return End(id, ShuttingDown(), now_us);
+  Connect(it->second, now_us);
 }
 
 // Commands for an unknown handoff: it ended meanwhile, and its HandoffEnded is on the way to the
 // owner.
 void Sources::On(SendCells& command, int64_t) {
-  if (const auto it = sources_.find(command.ticket_id); it != sources_.end())
-    it->second.machine.Add(std::move(command));
+  if (Source* source = Find(command.ticket_id)) source->machine.Add(std::move(command));
 }
 
 void Sources::On(CommitHandoff& command, int64_t now_us) {
-  const auto it = sources_.find(command.ticket_id);
-  if (it == sources_.end()) return;
-  it->second.machine.Commit(command.record, now_us, &it->second.effects);
+  Source* source = Find(command.ticket_id);
+  if (source == nullptr) return;
+  source->machine.Commit(command.record, now_us);
   Apply(command.ticket_id, now_us);
 }
 
 void Sources::On(const CancelHandoff& command, int64_t now_us) {
-  if (const auto it = sources_.find(command.ticket_id);
-      it != sources_.end() && it->second.machine.ticket().epoch <= command.epoch)
+  const Source* source = Find(command.ticket_id);
+  if (source != nullptr && source->machine.ticket().epoch <= command.epoch)
     End(command.ticket_id, absl::CancelledError("cancelled"), now_us);
 }
 
 // ---- connections and messages ----
 
-void Sources::Connect(const TicketId& id, int64_t now_us) {
-  Source& source = sources_.at(id);
-  source.machine.ConnectStarted();
+// Connects a source if it is time for it; ConnectionReady continues.
+void Sources::Connect(Source& source, int64_t now_us) {
+  if (!source.machine.StartConnect(now_us)) return;
   source.connection = connections_->ConnectTo(source.flow.peer, source.address, now_us);
-  if (!connections_->ready(source.connection)) return;  // ConnectionReady continues
-  source.machine.Connected(now_us, &source.effects);
-  Apply(id, now_us);
 }
 
 void Sources::On(const ConnectionReady& ready, int64_t now_us) {
   for (auto it = sources_.begin(); it != sources_.end();) {
     auto& [id, source] = *it++;  // Apply may erase it
     if (source.connection != ready.connection) continue;
-    source.machine.Connected(now_us, &source.effects);
+    source.machine.Connected(now_us);
     Apply(id, now_us);
   }
 }
@@ -74,10 +74,10 @@ void Sources::On(const ConnectionOver& over, int64_t now_us) {
     if (source.connection != over.connection) continue;
     was_used = true;
     source.connection = 0;
-    if (over.loss == Loss::kBroken && !shutting_down_) {
-      source.machine.ConnectionLost(over.status, now_us, &source.effects);
+    if (over.loss == Loss::kBroken && !setup_->shutting_down) {
+      source.machine.ConnectionLost(over.status, now_us);
     } else {
-      source.machine.End(over.status, false, now_us, &source.effects);
+      source.machine.End(over.status, now_us);
     }
     Apply(id, now_us);
   }
@@ -86,10 +86,10 @@ void Sources::On(const ConnectionOver& over, int64_t now_us) {
 
 void Sources::On(const SinkMessage& from, int64_t now_us) {
   const wire::Handoff& handoff = *wire::HandoffOf(from.message);
-  const auto it = sources_.find(handoff.ticket_id);
-  if (it != sources_.end() && it->second.connection == from.connection &&
-      it->second.machine.ticket().epoch == handoff.epoch) {
-    it->second.machine.Handle(from.message, now_us, &it->second.effects);
+  Source* source = Find(handoff.ticket_id);
+  if (source != nullptr && source->connection == from.connection &&
+      source->machine.ticket().epoch == handoff.epoch) {
+    source->machine.Handle(from.message, now_us);
     Apply(handoff.ticket_id, now_us);
   } else if (std::holds_alternative<wire::Cancel>(from.message)) {
     connections_->Send(from.connection, wire::FromStatus<wire::Cancelled>(
@@ -100,29 +100,20 @@ void Sources::On(const SinkMessage& from, int64_t now_us) {
 // ---- effects, timers and the end ----
 
 void Sources::End(const TicketId& id, absl::Status status, int64_t now_us) {
-  Source& source = sources_.at(id);
-  source.machine.End(std::move(status), /*tell_peer=*/true, now_us, &source.effects);
+  sources_.at(id).machine.End(std::move(status), now_us);
   Apply(id, now_us);
 }
 
 void Sources::Apply(TicketId id, int64_t now_us) {
   Source& source = sources_.at(id);
   const ConnectionId connection = source.connection;
-  HandoffEffects effects = std::exchange(source.effects, {});
+  const HandoffEffects effects = source.machine.TakeEffects();
   for (const wire::Message& message : effects.messages) connections_->Send(connection, message);
   links_->Measure(&source.flow, source.machine.arrived_bytes(), source.machine.bytes_under_way(),
                   now_us);
-  setup_->counters.handoffs_resumed += effects.resumed;
-  setup_->counters.kept_chunks += effects.kept_chunks;
   if (source.machine.ended()) {
     links_->End(source.flow);
     sources_.erase(id);
-  }
-  for (TransferEvent& event : effects.events) {
-    if (const auto* ended = std::get_if<HandoffEnded>(&event))
-      ++(ended->status.ok() ? setup_->counters.handoffs_committed
-                            : setup_->counters.handoffs_failed);
-    events_.push_back(std::move(event));
   }
   if (effects.close_connection)
     connections_->Break(connection, "the peer does not let go of a handoff");
@@ -131,15 +122,13 @@ void Sources::Apply(TicketId id, int64_t now_us) {
 void Sources::Tick(int64_t now_us) {
   for (auto it = sources_.begin(); it != sources_.end();) {
     auto& [id, source] = *it++;  // Apply erases it if it has ended
-    source.machine.Tick(now_us, &source.effects);
-    const bool connects = source.machine.wants_connection(now_us);
+    source.machine.Tick(now_us);
+    Connect(source, now_us);
     Apply(id, now_us);
-    if (connects) Connect(id, now_us);
   }
 }
 
-void Sources::ShutDown(int64_t now_us) {
-  shutting_down_ = true;
+void Sources::EndAll(int64_t now_us) {
   for (auto it = sources_.begin(); it != sources_.end();)
     End((it++)->first, ShuttingDown(), now_us);
 }
@@ -205,10 +194,9 @@ bool Sources::AnnounceNext(Source& source, int64_t now_us) {
   sends_[operation] = {.source = header.handoff.ticket_id, .chunk_seq = chunk.seq, .slot = slot};
   ++setup_->counters.chunks_sent;
   setup_->counters.bytes_sent += header.length;
-  if (chunk.announced) ++setup_->counters.resent_chunks;
   setup_->link->Announce(source.connection, operation, wire::Encode(header), payload,
                          header.length);
-  source.machine.Announced(header.payload_crc, now_us, &source.effects);
+  source.machine.Announced(header.payload_crc, now_us);
   Apply(header.handoff.ticket_id, now_us);
   return true;
 }
@@ -220,7 +208,7 @@ void Sources::On(const ChunkSent& event, int64_t now_us) {
   sends_.erase(it);
   if (operation.slot != nullptr) slab_.Return(operation.slot);
   Source& source = sources_.at(operation.source);
-  source.machine.ChunkSent(operation.chunk_seq, &source.effects, now_us);
+  source.machine.ChunkSent(operation.chunk_seq, now_us);
   Apply(operation.source, now_us);
 }
 

@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kvtransfer/protocol/chunk_slab.h"
@@ -36,7 +34,7 @@ class Sources {
   void On(const SinkMessage& from, int64_t now_us);
   void On(const ChunkSent& event, int64_t now_us);
   void Tick(int64_t now_us);
-  void ShutDown(int64_t now_us);  // ends all handoffs, and new ones as they come
+  void EndAll(int64_t now_us);  // because this worker shuts down; new ones end as they come
   // Announces chunks: one of each source in turn, at most kPumpBytes. True: more chunks wait.
   // Chunks of relays' chains go first: other chunks are announced only when no chain has a chunk to
   // announce, and, while a chain has bytes under way, one at a time in total. So a chain waits for
@@ -45,8 +43,6 @@ class Sources {
 
   bool empty() const { return sources_.empty(); }
   size_t n_operations() const { return sends_.size(); }
-  // Events since the last call, in order.
-  std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:
   struct Source {
@@ -54,7 +50,6 @@ class Sources {
     std::string address;  // of the peer
     LinkStats::Flow flow;
     ConnectionId connection = 0;  // 0: none
-    HandoffEffects effects{};     // of the machine, for Apply
   };
   struct SendOperation {
     TicketId source;
@@ -62,7 +57,8 @@ class Sources {
     std::byte* slot;  // nullptr: read from the pool
   };
 
-  void Connect(const TicketId& id, int64_t now_us);
+  Source* Find(const TicketId& id);  // nullptr: not open here
+  void Connect(Source& source, int64_t now_us);
   void End(const TicketId& id, absl::Status status, int64_t now_us);
   // Sends and emits the machine's effects, and erases it if it has ended: no reference to it
   // survives the call.
@@ -79,8 +75,6 @@ class Sources {
   absl::flat_hash_map<OperationId, SendOperation> sends_;
   OperationId next_operation_ = 1;
   std::array<TicketId, kTraffics> pump_after_{};  // last source that had its turn
-  bool shutting_down_ = false;
-  std::vector<TransferEvent> events_;
 };
 
 }  // namespace baton

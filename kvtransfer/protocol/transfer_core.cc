@@ -10,23 +10,15 @@ namespace {
 
 constexpr int64_t kLinksGrainUs = 20'000;  // as often as a worker reports its load
 
-HandoffLimits LimitsOf(const TransferOptions& options, const PoolView& pool) {
-  return {.chunk_bytes = std::max(options.chunk_bytes, LargestPlane(pool)),
-          .window_bytes = std::max(options.window_bytes, options.chunk_bytes),
-          .answer_timeout_us = options.peer_timeout_ms * 1000,
-          .room_timeout_us = options.room_timeout_ms * 1000,
-          .stall_timeout_us = 2 * options.peer_timeout_ms * 1000,
-          .idle_timeout_us = options.idle_timeout_ms * 1000,
-          .reconnect_timeout_us = options.peer_timeout_ms * 1000,
-          .transitions = options.transitions};
-}
-
-// Slots for four windows keep several handoffs moving; more would only cost memory.
-int32_t SlotsOf(const TransferOptions& options, const PoolView& pool) {
-  if (options.slab_slots > 0) return options.slab_slots;
-  const HandoffLimits limits = LimitsOf(options, pool);
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(4 * limits.window_bytes / limits.chunk_bytes, 8, 64));
+// The options as the pool lets them be.
+TransferOptions Fit(TransferOptions options, const PoolView& pool) {
+  options.window_bytes = std::max(options.window_bytes, options.chunk_bytes);
+  options.chunk_bytes = std::max(options.chunk_bytes, LargestPlane(pool));
+  // Slots for four windows keep several handoffs moving; more would only cost memory.
+  if (options.slab_slots <= 0)
+    options.slab_slots = static_cast<int32_t>(
+        std::clamp<int64_t>(4 * options.window_bytes / options.chunk_bytes, 8, 64));
+  return options;
 }
 
 template <typename Object, typename Event>
@@ -39,8 +31,7 @@ concept Takes = requires(Object& object, Event& event) {
 TransferCore::TransferCore(const TransferOptions& options, const TransferFacts& facts,
                            const PoolView& pool, Link* link,
                            std::function<void(TransferEvent)> on_event)
-    : setup_{options, facts, pool, LimitsOf(options, pool), SlotsOf(options, pool), link},
-      on_event_(std::move(on_event)) {
+    : setup_{Fit(options, pool), facts, pool, link}, on_event_(std::move(on_event)) {
   link->Register(pool.base,
                  pool.arena_bytes > 0 ? pool.arena_bytes : pool.page_stride * pool.n_pages);
 }
@@ -112,9 +103,9 @@ bool TransferCore::Pump(int64_t now_us) {
 }
 
 void TransferCore::ShutDown(int64_t now_us) {
-  connections_.ShutDown();
-  sources_.ShutDown(now_us);
-  sinks_.ShutDown(now_us);
+  setup_.shutting_down = true;
+  sources_.EndAll(now_us);
+  sinks_.EndAll(now_us);
   Settle(now_us);
 }
 
@@ -142,8 +133,7 @@ void TransferCore::Settle(int64_t now_us) {
 }
 
 void TransferCore::EmitEvents() {
-  for (TransferEvent& event : sources_.TakeEvents()) on_event_(std::move(event));
-  for (TransferEvent& event : sinks_.TakeEvents()) on_event_(std::move(event));
+  for (TransferEvent& event : std::exchange(setup_.events, {})) on_event_(std::move(event));
 }
 
 void TransferCore::EmitLinks(int64_t now_us) {

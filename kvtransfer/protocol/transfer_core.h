@@ -52,8 +52,7 @@ class TransferCore {
   // True if a handoff is open or awaited, so that an event may come at any time.
   bool busy() const { return !sources_.empty() || !sinks_.empty(); }
   const TransferCounters& counters() const { return setup_.counters; }
-  std::vector<LinkReport> links() const { return links_.links(); }
-  uint64_t links_version() const { return links_.version(); }  // raised when links() changes
+  const LinkStats& links() const { return links_; }
   const ReceivePool& stock() const { return sinks_.stock(); }
   // Pages of the receive pool bound to promises. Together with the pages in the pool: all lent
   // pages that have not come out.
@@ -62,7 +61,6 @@ class TransferCore {
   size_t n_operations() const { return sources_.n_operations() + sinks_.n_operations(); }
 
   static constexpr int64_t kTickUs = 10'000;
-  static constexpr size_t kMaxPeers = LinkStats::kMaxPeers;
 
  private:
   // Gives a command, link event or effect to each object that has an On for its type.

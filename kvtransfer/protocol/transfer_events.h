@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -38,13 +37,17 @@ struct PoolView {
   int64_t arena_bytes = 0;  // 0: n_pages * page_stride
 };
 
+inline constexpr int64_t kMaxChunkBytes = 64 << 20;
+
 struct TransferOptions {
   std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
   int listen_port = 0;                    // 0: the system picks one
-  // Max payload of a DATA message, up to 64 MiB; raised to the bytes of the largest plane.
+  // Max payload of a DATA message, up to kMaxChunkBytes; raised to the bytes of the largest plane.
   int64_t chunk_bytes = 1 << 20;
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
-  int32_t slab_slots = 0;  // bounce buffers of one chunk each, per direction; 0: for four windows
+  // Bounce slots of one chunk each, per direction, for chunks whose bytes are not contiguous in the
+  // pool; 0: for four windows. Their memory is used until the link is gone.
+  int32_t slab_slots = 0;
   int64_t hello_timeout_ms = 2000;
   int64_t peer_timeout_ms = 5000;  // silence after which a peer is given up
   // A handoff that waits for room at the sink, and one promised whose source neither sends nor
@@ -213,10 +216,6 @@ struct TransferCounters {  // for metrics; any thread
   uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
 
   void CountRefusal(ChunkRefusal why) { ++refused_chunks[static_cast<size_t>(why)]; }
-  uint64_t refused(ChunkRefusal why) const { return refused_chunks[static_cast<size_t>(why)]; }
-  uint64_t refused() const {
-    return std::accumulate(refused_chunks.begin(), refused_chunks.end(), uint64_t{0});
-  }
 };
 
 // Kinds of traffic of a link: KV for the next rank of a relay, or for a decode worker.

@@ -1,8 +1,9 @@
-// Facts that all objects of one TransferCore share and that stay the same, the link, and the
-// counters. Owner: TransferCore, whose objects keep a pointer; link thread.
+// Things that all objects of one TransferCore share: facts that stay the same, the link, counters,
+// events for the engine. Owner: TransferCore, whose objects keep a pointer; link thread.
 #pragma once
 
-#include "kvtransfer/protocol/handoff_effects.h"
+#include <vector>
+
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
 
@@ -14,15 +15,13 @@ inline absl::Status ShuttingDown() {
 }
 
 struct TransferSetup {
-  const TransferOptions options;
+  const TransferOptions options;  // fit the pool, and slab_slots is not 0
   const TransferFacts facts;
   const PoolView pool;
-  const HandoffLimits limits;  // of the options and the pool
-  // Bounce slots per direction, for chunks whose bytes are not contiguous in the pool. Their memory
-  // is used until the link is gone.
-  const int32_t n_slots = 0;
   Link* const link = nullptr;
   TransferCounters counters{};
+  std::vector<TransferEvent> events{};  // in order; emitted at the end of a turn
+  bool shutting_down = false;           // no new connection, handoff or inflow is taken
 };
 
 }  // namespace baton

@@ -7,6 +7,9 @@
 //   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
 //                    PONG
 //
+// The fields of a message travel in the order of their declaration, here and in Ticket, without
+// padding; a text as its length in 2 bytes and its bytes.
+//
 // A field from a peer is data, not truth: Decode checks form (magic, version, CRC, exact length,
 // string bounds), the state machines check meaning. Plain values and pure functions, any thread.
 // docs/HANDOFF.md, messages, has the order in which they are sent.
@@ -46,7 +49,6 @@ struct Hello {
   uint64_t nonce = 0;  // unique within one incarnation
   Identity identity;
   std::array<uint8_t, 32> mac{};  // ClusterMac of the message encoded with a zero mac
-  bool operator==(const Hello&) const = default;
 };
 // Answers HELLO; code and difference tell why a peer is refused.
 struct HelloAck {
@@ -55,7 +57,6 @@ struct HelloAck {
   uint32_t code = 0;       // absl::StatusCode; 0: welcome
   std::string difference;  // name of the differing field
   std::array<uint8_t, 32> mac{};
-  bool operator==(const HelloAck&) const = default;
 };
 // Value of Open::resume_from for a handoff without an earlier promise.
 inline constexpr uint32_t kNewHandoff = 0xffffffff;
@@ -66,7 +67,6 @@ struct Open {
   // an acknowledgement at the source: the sink repeats its acknowledgements from there on, and then
   // promises.
   uint32_t resume_from = kNewHandoff;
-  bool operator==(const Open&) const = default;
 };
 
 // The handoff that all following messages refer to.
@@ -83,18 +83,15 @@ struct Promise {
   // Named pages: planes [0, here_planes) of all pages and plane here_planes of pages [0,
   // here_pages) are in place from an earlier handoff and are not sent.
   uint32_t here_planes = 0, here_pages = 0;
-  bool operator==(const Promise&) const = default;
 };
 // No free pages yet; the sink keeps the request and promises later.
 struct NoRoom {
   Handoff handoff;
   uint64_t expected_wait_us = 0;
-  bool operator==(const NoRoom&) const = default;
 };
 struct Ack {  // verified and in place
   Handoff handoff;
   uint32_t chunk_seq = 0;
-  bool operator==(const Ack&) const = default;
 };
 enum class NackReason : uint32_t {
   kCrc = 1,  // not arrived, or damaged: to be sent again
@@ -108,46 +105,38 @@ struct Nack {
   Handoff handoff;
   uint32_t chunk_seq = 0;
   NackReason reason = NackReason::kCrc;
-  bool operator==(const Nack&) const = default;
 };
 struct Done {  // every chunk was announced
   Handoff handoff;
   uint32_t n_chunks = 0;
   uint64_t digest = 0;  // sum of ChunkDigest over the chunks
-  bool operator==(const Done&) const = default;
 };
 // The source is finished: first token of the sequence and number of tokens whose KV was sent.
 struct Commit {
   Handoff handoff;
   int32_t first_token = 0;
   int32_t n_tokens = 0;
-  bool operator==(const Commit&) const = default;
 };
 // The handoff is committed at the sink: its range is verified and in place.
 struct Committed {
   Handoff handoff;
-  bool operator==(const Committed&) const = default;
 };
 struct Cancel {  // this end gives up the handoff
   Handoff handoff;
   uint32_t code = 0;  // absl::StatusCode
   std::string reason;
-  bool operator==(const Cancel&) const = default;
 };
 struct Cancelled {  // the handoff ended here, and no operation of this end for it is outstanding
   Handoff handoff;
   uint32_t code = 0;
   std::string reason;
-  bool operator==(const Cancelled&) const = default;
 };
 // Asks for a PONG with the same number, on a silent connection.
 struct Ping {
   uint64_t seq = 0;
-  bool operator==(const Ping&) const = default;
 };
 struct Pong {
   uint64_t seq = 0;
-  bool operator==(const Pong&) const = default;
 };
 
 // The type on the wire is the index in this list plus one: append only.
@@ -183,8 +172,8 @@ struct ChunkHeader {
   uint32_t length = 0;
   Incarnation sender = 0, receiver = 0;
   uint32_t chunk_seq = 0;
+  uint32_t zero = 0;
   uint32_t payload_crc = 0;
-  bool operator==(const ChunkHeader&) const = default;
 };
 inline constexpr size_t kChunkHeaderBytes = 80;
 using ChunkHeaderBytes = std::array<uint8_t, kChunkHeaderBytes>;

@@ -7,7 +7,7 @@
 #include "kvtransfer/protocol/crc32c.h"
 #include "kvtransfer/protocol/receive_pool.h"
 #include "kvtransfer/protocol/tombstones.h"
-#include "tests/kvtransfer/test_pool.h"
+#include "tests/kvtransfer/recording_link.h"
 
 #include <catch2/catch.hpp>
 
@@ -88,7 +88,8 @@ TEST_CASE("the stock promises counts and binds ids") {
 }
 
 TEST_CASE("slots of the slab are distinct, aligned and reused") {
-  ChunkSlab slab(5'000, 3);
+  RecordingLink link;
+  ChunkSlab slab(5'000, 3, &link);
   std::byte* a = slab.Take();
   std::byte* b = slab.Take();
   std::byte* c = slab.Take();

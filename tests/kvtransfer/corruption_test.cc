@@ -31,7 +31,7 @@ class Tampering {
   void Settle() {
     if (!pending_) return;
     const TransferCounters& counters = pair_->sink.core->counters();
-    const uint64_t counted = counters.refused(NoticedAs(pending_->kind));
+    const uint64_t counted = Refused(counters, NoticedAs(pending_->kind));
     if (counted == pending_->counted + 1) {
       ++(*injected_)[pending_->kind];
       pending_.reset();
@@ -105,7 +105,7 @@ class Tampering {
       buffers_.push_back(std::move(changed));
       chunk->payload = buffers_.back().data();
     }
-    pending_ = {kind, chunk->connection, pair_->sink.core->counters().refused(NoticedAs(kind))};
+    pending_ = {kind, chunk->connection, Refused(pair_->sink.core->counters(), NoticedAs(kind))};
   }
 
   CorePair* const pair_;

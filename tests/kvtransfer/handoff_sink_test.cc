@@ -27,27 +27,27 @@ TEST_CASE("sink: a chunk is checked before any receive is posted") {
   CHECK(reason(rig.Header(0, 1, 0, 0, 0, 0)) == Reason::kBadRange);
   CHECK(reason(rig.Header(0, 1, 0, 1, 59, 0)) == Reason::kBadRange);
   CHECK(reason(rig.Header(0, 2, 0, 2, 200, 0)) == Reason::kTooBig);
-  rig.sink.Claim(rig.Header(0, 1, 3, 1, 60, 8), &rig.stock);
+  rig.sink.Claim(rig.Header(0, 1, 3, 1, 60, 8));
   CHECK(reason(rig.Page(3)) == Reason::kBadRange);  // half of the page is under way
-  rig.Land(rig.Header(0, 1, 3, 1, 60, 8), HandoffSink::Landing::kLost);
-  rig.sink.Claim(rig.Page(0), &rig.stock);
+  rig.Land(rig.Header(0, 1, 3, 1, 60, 8), false);
+  rig.sink.Claim(rig.Page(0));
   CHECK(rig.sink.Check(rig.Page(0)).verdict == Verdict::kAlreadyComing);
-  rig.sink.Claim(rig.Page(1), &rig.stock);
+  rig.sink.Claim(rig.Page(1));
   CHECK(reason(rig.Page(2)) == Reason::kNotGranted);  // 200 of 250 bytes are under way
-  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+  rig.Land(rig.Page(0), true);
   CHECK(rig.sink.Check(rig.Page(0)).verdict == Verdict::kAlreadyHere);
   CHECK(rig.sink.Check(rig.Page(2)).verdict == Verdict::kAccept);
-  CHECK(FindMessage<wire::Ack>(rig.effects)->chunk_seq == 0);
+  CHECK(FindMessage<wire::Ack>(rig.Effects())->chunk_seq == 0);
 }
 
 TEST_CASE("sink: ids are bound as KV arrives, damage leaves the cells missing") {
   SinkRig rig(2);
   CHECK(rig.stock.free_pages() == 5);
   CHECK(rig.stock.in_pool() == 8);
-  rig.sink.Claim(rig.Header(0, 1, 1, 1, 60, 0), &rig.stock);
+  rig.sink.Claim(rig.Header(0, 1, 1, 1, 60, 0));
   CHECK(rig.stock.in_pool() == 7);
-  rig.Land(rig.Header(0, 1, 1, 1, 60, 0), HandoffSink::Landing::kDamaged);
-  CHECK(FindMessage<wire::Nack>(rig.effects)->reason == wire::NackReason::kCrc);
+  rig.Land(rig.Header(0, 1, 1, 1, 60, 0), false);
+  CHECK(FindMessage<wire::Nack>(rig.Effects())->reason == wire::NackReason::kCrc);
   CHECK(rig.sink.Check(rig.Header(0, 1, 1, 1, 60, 0)).verdict == HandoffSink::Verdict::kAccept);
   CHECK(rig.promise.bound_pages() == 1);
 }
@@ -56,54 +56,54 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
   const uint64_t digest = wire::ChunkDigest(0, 50) + wire::ChunkDigest(1, 51);
   for (const int order : {0, 1, 2}) {
     SinkRig rig(2);
-    rig.sink.Claim(rig.Page(0), &rig.stock);
-    rig.sink.Claim(rig.Page(1), &rig.stock);
+    rig.sink.Claim(rig.Page(0));
+    rig.sink.Claim(rig.Page(1));
     if (order == 0) rig.DoneAndCommit(digest);
-    rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
+    rig.Land(rig.Page(1), true);
     if (order == 1) rig.DoneAndCommit(digest);
-    CHECK_FALSE(rig.sink.complete());
-    rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+    CHECK_FALSE(rig.complete());
+    rig.Land(rig.Page(0), true);
     if (order == 2) {
       rig.Commit();
-      CHECK_FALSE(rig.sink.complete());
+      CHECK_FALSE(rig.complete());
       rig.Done(digest);
     }
-    REQUIRE(rig.sink.complete());
-    CHECK(FindMessage<wire::Committed>(rig.effects) != nullptr);
-    CHECK(FindEvent<HandoffArrived>(rig.effects)->pages.size() == 3);
+    REQUIRE(rig.complete());
+    CHECK(FindMessage<wire::Committed>(rig.Effects()) != nullptr);
+    CHECK(FindEvent<HandoffArrived>(rig.setup)->pages.size() == 3);
     CHECK(rig.stock.owed() == 0);
     CHECK(rig.stock.in_pool() == 5);
   }
   SinkRig rig(1);
-  rig.sink.Claim(rig.Page(0), &rig.stock);
-  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+  rig.sink.Claim(rig.Page(0));
+  rig.Land(rig.Page(0), true);
   rig.DoneAndCommit(digest);  // digest of other chunks
-  CHECK(FindEvent<HandoffAborted>(rig.effects)->status.code() == absl::StatusCode::kDataLoss);
+  CHECK(FindEvent<HandoffAborted>(rig.setup)->status.code() == absl::StatusCode::kDataLoss);
   CHECK(rig.stock.free_pages() == 8);
 }
 
 TEST_CASE("sink: after a break it answers only when no receive of the old connection is left") {
   SinkRig rig(3);
   for (const uint32_t page : {0u, 1u, 2u})
-    if (page < 2) rig.sink.Claim(rig.Page(page), &rig.stock);
-  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+    if (page < 2) rig.sink.Claim(rig.Page(page));
+  rig.Land(rig.Page(0), true);
   rig.sink.ConnectionLost(10);
-  rig.effects = {};
-  rig.sink.Resume(9, 0, 0, 20, &rig.effects);
-  CHECK(rig.effects.messages.empty());
+  rig.Effects() = {};
+  rig.sink.Resume(9, 0, 0, 20);
+  CHECK(rig.Effects().messages.empty());
   CHECK(rig.sink.state() == HandoffSink::State::kSuspended);
   CHECK(rig.sink.connection() == 9);
   SECTION("it arrived before the break") {
-    rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
-    REQUIRE(rig.effects.messages.size() == 3);  // ACK, ACK, PROMISE in this order
-    CHECK(std::get<wire::Ack>(rig.effects.messages[0]).chunk_seq == 0);
-    CHECK(std::get<wire::Ack>(rig.effects.messages[1]).chunk_seq == 1);
-    CHECK(std::holds_alternative<wire::Promise>(rig.effects.messages[2]));
+    rig.Land(rig.Page(1), true);
+    REQUIRE(rig.Effects().messages.size() == 3);  // ACK, ACK, PROMISE in this order
+    CHECK(std::get<wire::Ack>(rig.Effects().messages[0]).chunk_seq == 0);
+    CHECK(std::get<wire::Ack>(rig.Effects().messages[1]).chunk_seq == 1);
+    CHECK(std::holds_alternative<wire::Promise>(rig.Effects().messages[2]));
     CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAlreadyHere);
   }
   SECTION("it was lost or damaged") {
-    rig.Land(rig.Page(1), GENERATE(HandoffSink::Landing::kLost, HandoffSink::Landing::kDamaged));
-    REQUIRE(rig.effects.messages.size() == 2);
+    rig.Land(rig.Page(1), false);
+    REQUIRE(rig.Effects().messages.size() == 2);
     CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAccept);
   }
   CHECK(rig.sink.state() == HandoffSink::State::kReceiving);
@@ -113,55 +113,62 @@ TEST_CASE("sink: after a break it answers only when no receive of the old connec
 TEST_CASE("sink: it acknowledges again only what its source does not know of") {
   SinkRig rig(3);
   for (const uint32_t page : {2u, 0u}) {
-    rig.sink.Claim(rig.Page(page), &rig.stock);
-    rig.Land(rig.Page(page), HandoffSink::Landing::kVerified);
+    rig.sink.Claim(rig.Page(page));
+    rig.Land(rig.Page(page), true);
   }
   rig.sink.ConnectionLost(10);
-  rig.effects = {};
-  rig.sink.Resume(9, 1, 0, 20, &rig.effects);
-  REQUIRE(rig.effects.messages.size() == 2);
-  CHECK(std::get<wire::Ack>(rig.effects.messages[0]).chunk_seq == 2);
+  rig.Effects() = {};
+  rig.sink.Resume(9, 1, 0, 20);
+  REQUIRE(rig.Effects().messages.size() == 2);
+  CHECK(std::get<wire::Ack>(rig.Effects().messages[0]).chunk_seq == 2);
 }
 
 TEST_CASE("sink: the last chunk of the old connection completes it without waiting for the next") {
   SinkRig rig(1);
   rig.DoneAndCommit(wire::ChunkDigest(0, 50));
-  rig.sink.Claim(rig.Page(0), &rig.stock);
+  rig.sink.Claim(rig.Page(0));
   rig.sink.ConnectionLost(10);
-  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
-  CHECK(rig.sink.complete());
-  CHECK(FindEvent<HandoffArrived>(rig.effects) != nullptr);
+  rig.Land(rig.Page(0), true);
+  CHECK(rig.complete());
+  CHECK(FindEvent<HandoffArrived>(rig.setup) != nullptr);
 }
 
 TEST_CASE("sink: one that waits for room keeps waiting over the next connection") {
-  TestPool pool(8, {100});
-  const Ticket ticket = MakeTicket(1, 2, 1, 1);
-  PagePromise promise(ticket, &pool.view(), kLimits, 0);
-  HandoffSink sink(ticket, 1, 3, &promise, &pool.view(), kLimits, 0);
-  HandoffEffects effects;
-  sink.ConnectionLost(1'000'000);
-  sink.Resume(4, wire::kNewHandoff, 55, 2'000'000, &effects);
-  CHECK(FindMessage<wire::NoRoom>(effects)->expected_wait_us == 55);
-  CHECK(sink.Overdue(59'999'999).ok());  // since its first OPEN
-  CHECK(sink.Overdue(60'000'000).code() == absl::StatusCode::kResourceExhausted);
+  SinkRig rig(1, /*promised=*/false);
+  rig.sink.ConnectionLost(1'000'000);
+  rig.sink.Resume(4, wire::kNewHandoff, 55, 2'000'000);
+  CHECK(FindMessage<wire::NoRoom>(rig.Effects())->expected_wait_us == 55);
+  rig.Tick(kRoomTimeoutUs - 1);  // since its first OPEN
+  CHECK(rig.sink.status().ok());
+  rig.Tick(kRoomTimeoutUs);
+  CHECK(rig.sink.status().code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("sink: a source that does not return in time has lost its handoff") {
+  SinkRig rig(1);
+  rig.sink.ConnectionLost(1'000'000);
+  rig.Tick(5'999'999);
+  CHECK(rig.sink.status().ok());
+  rig.Tick(6'000'000);
+  CHECK(rig.sink.status().code() == absl::StatusCode::kUnavailable);
 }
 
 TEST_CASE("sink: pages of an aborted handoff come back when nothing can write them any more") {
   SinkRig rig(3);
-  rig.sink.Claim(rig.Page(0), &rig.stock);
-  rig.sink.Claim(rig.Page(1), &rig.stock);
-  rig.Land(rig.Page(1), HandoffSink::Landing::kVerified);
+  rig.sink.Claim(rig.Page(0));
+  rig.sink.Claim(rig.Page(1));
+  rig.Land(rig.Page(1), true);
   rig.Abort(absl::CancelledError("owner"), 10);
-  CHECK(FindMessage<wire::Cancel>(rig.effects) != nullptr);
+  CHECK(FindMessage<wire::Cancel>(rig.Effects()) != nullptr);
   CHECK(rig.stock.free_pages() == 6);  // promised pages without a receive, at once
   CHECK_FALSE(rig.sink.ended());
   CHECK(rig.sink.Check(rig.Page(2)).reason == wire::NackReason::kUnknownTicket);
-  rig.sink.Tick(10 + kDrainTimeoutUs, &rig.effects);
-  CHECK(rig.effects.close_connection);
-  CHECK(FindEvent<HandoffAborted>(rig.effects) == nullptr);
-  rig.Land(rig.Page(0), HandoffSink::Landing::kVerified);
+  rig.sink.Tick(10 + kDrainTimeoutUs);
+  CHECK(rig.Effects().close_connection);
+  CHECK(FindEvent<HandoffAborted>(rig.setup) == nullptr);
+  rig.Land(rig.Page(0), true);
   CHECK(rig.sink.ended());
-  CHECK(FindEvent<HandoffAborted>(rig.effects) != nullptr);
+  CHECK(FindEvent<HandoffAborted>(rig.setup) != nullptr);
   CHECK(rig.stock.free_pages() == 8);
 }
 

@@ -14,13 +14,11 @@ namespace {
 std::unique_ptr<SourceRig> SourceIn(HandoffSource::State state) {
   using State = HandoffSource::State;
   auto rig = std::make_unique<SourceRig>(2, state == State::kSending || state == State::kEnding);
-  if (state == State::kConnecting)
-    rig->source.ConnectionLost(absl::UnavailableError("cut"), 0, &rig->effects);
-  if (state == State::kWaiting)
-    rig->source.Handle(wire::NoRoom{rig->source.handoff(), 9}, 0, &rig->effects);
+  if (state == State::kConnecting) rig->source.ConnectionLost(absl::UnavailableError("cut"), 0);
+  if (state == State::kWaiting) rig->source.Handle(wire::NoRoom{rig->source.handoff(), 9}, 0);
   if (state == State::kEnding) {
     rig->Announce();
-    rig->source.End(absl::CancelledError("owner"), true, 0, &rig->effects);
+    rig->source.End(absl::CancelledError("owner"), 0);
   }
   return rig;
 }
@@ -30,7 +28,7 @@ std::unique_ptr<SinkRig> SinkIn(HandoffSink::State state, SinkRig::Kind kind) {
   auto rig = std::make_unique<SinkRig>(2, state != State::kWaiting, kind);
   if (state == State::kSuspended) rig->sink.ConnectionLost(0);
   if (state == State::kAborting) {
-    rig->sink.Claim(rig->Page(0), &rig->stock);
+    rig->sink.Claim(rig->Page(0));
     rig->Abort(absl::CancelledError("owner"), 0);
   }
   return rig;
@@ -66,13 +64,13 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
     const auto rig = SourceIn(state);
     REQUIRE(rig->source.state() == state);
     int64_t now_us = 0;
-    while (rig->source.state() == state && !rig->effects.close_connection &&
-           now_us < 2 * kLimits.idle_timeout_us)
-      rig->source.Tick(now_us += 10'000, &rig->effects);
-    CHECK(now_us <= kLimits.idle_timeout_us);
-    if (rig->effects.close_connection) rig->source.ChunkSent(0, &rig->effects, now_us);
+    while (rig->source.state() == state && !rig->Effects().close_connection &&
+           now_us < 2 * kIdleTimeoutUs)
+      rig->source.Tick(now_us += 10'000);
+    CHECK(now_us <= kIdleTimeoutUs);
+    if (rig->Effects().close_connection) rig->source.ChunkSent(0, now_us);
     REQUIRE(rig->source.ended());
-    CHECK_FALSE(FindEvent<HandoffEnded>(rig->effects)->status.ok());
+    CHECK_FALSE(FindEvent<HandoffEnded>(rig->setup)->status.ok());
   }
   for (size_t i = 0; i < HandoffSinkTable().states.size(); ++i) {
     if (HandoffSinkTable().states[i].deadline.empty()) continue;
@@ -81,19 +79,17 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
     const auto rig = SinkIn(state, kind);
     REQUIRE(rig->sink.state() == state);
     int64_t now_us = 0;
-    absl::Status overdue;
-    for (; overdue.ok() && !rig->effects.close_connection && now_us < 2 * kLimits.idle_timeout_us;
-         overdue = rig->sink.Overdue(now_us += 10'000))
-      rig->sink.Tick(now_us, &rig->effects);
-    CHECK(now_us <= kLimits.idle_timeout_us + 10'000);
-    if (!overdue.ok()) rig->Abort(overdue, now_us);
-    if (rig->effects.close_connection) rig->Land(rig->Page(0), HandoffSink::Landing::kLost);
+    while (rig->sink.state() == state && !rig->Effects().close_connection &&
+           now_us < 2 * kIdleTimeoutUs)
+      rig->Tick(now_us += 10'000);
+    CHECK(now_us <= kIdleTimeoutUs);
+    if (rig->Effects().close_connection) rig->Land(rig->Page(0), false);
     REQUIRE(rig->sink.ended());
     CHECK(rig->promise.state() == PagePromise::State::kFailed);
-    if (kind != Kind::kInflow) CHECK_FALSE(FindEvent<HandoffAborted>(rig->effects)->status.ok());
+    if (kind != Kind::kInflow) CHECK_FALSE(FindEvent<HandoffAborted>(rig->setup)->status.ok());
     if (kind == Kind::kInflow) {  // an engine that did not ask gets no event
-      CHECK(rig->effects.events.size() == (state == HandoffSink::State::kWaiting ? 0 : 1));
-      for (const TransferEvent& event : rig->effects.events)
+      CHECK(rig->setup.events.size() == (state == HandoffSink::State::kWaiting ? 0 : 1));
+      for (const TransferEvent& event : rig->setup.events)
         CHECK_FALSE(std::get<InflowFailed>(event).status.ok());
     }
     CHECK(rig->stock.free_pages() == 8);

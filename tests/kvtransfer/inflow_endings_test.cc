@@ -116,7 +116,7 @@ TEST_CASE("inflow: its connection cut at any step, it goes on with what is missi
     REQUIRE(pair.arrived());
     REQUIRE(pair.Ended().ok());
     REQUIRE(pair.sink.core->counters().bytes_received == uint64_t(pair.kKvBytes));  // once
-    REQUIRE(pair.source.core->links().at(0).bytes[size_t(Traffic::kChain)] ==
+    REQUIRE(pair.source.core->links().links().at(0).bytes[size_t(Traffic::kChain)] ==
             uint64_t(pair.kKvBytes));
     const TransferCounters& sent = pair.source.core->counters();
     REQUIRE(sent.bytes_sent <= uint64_t(pair.kKvBytes) + 1'000);  // at most a window under way
@@ -171,7 +171,7 @@ TEST_CASE("inflow: damaged chunks are sent again, and given up when that does no
     InflowPair pair(seed, plan.chunk_bytes());
     pair.cluster.network.set_faults({.corrupt_payload = 0.2});
     Play(pair, plan);
-    n_damaged += pair.sink.core->counters().refused(ChunkRefusal::kPayload);
+    n_damaged += Refused(pair.sink.core->counters(), ChunkRefusal::kPayload);
     REQUIRE(pair.arrived() == pair.Ended().ok());
     if (pair.failed) REQUIRE(pair.failed->code() == StatusCode::kDataLoss);
   }

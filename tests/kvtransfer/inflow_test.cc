@@ -21,13 +21,13 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
     for (uint32_t page = 0; page < 2; ++page) order.emplace_back(plane, page);
   do {
     const Ticket ticket = MakeTicket(1, 2, 2, 0);
-    PagePromise promise(ticket, &pool.view(), kLimits, 0);
-    HandoffSink sink(ticket, 1, 3, &promise, &pool.view(), kLimits, 0);
+    TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
     ReceivePool stock;
-    HandoffEffects effects;
+    PagePromise promise(ticket, &setup, &stock, 0);
+    HandoffSink sink(ticket, 1, 3, &promise, &setup, 0);
     promise.Begin(ticket, 0);
-    promise.Name(AwaitInflow{{}, 1, {3, 1}}, 0);
-    sink.Promised(0, &effects);
+    REQUIRE(promise.Name(AwaitInflow{{}, 1, {3, 1}}, 0).ok());
+    sink.Promised();
     std::vector<bool> here(6);  // (plane, page)
     std::vector<Progress> expected, told;
     uint32_t seq = 0;
@@ -40,17 +40,16 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
                                      .length = 10 * (plane + 1),
                                      .chunk_seq = seq++};
       REQUIRE(sink.Check(header).verdict == HandoffSink::Verdict::kAccept);
-      sink.Claim(header, &stock);
-      REQUIRE(sink.PageIds(header)[0] == (page == 0 ? 3 : 1));
-      const size_t before = effects.events.size();
-      sink.Landed(header, HandoffSink::Landing::kVerified, 0, &effects);
+      REQUIRE(sink.Claim(header)[0] == (page == 0 ? 3 : 1));
+      const size_t before = setup.events.size();
+      sink.Landed(header, true, 0);
       here[2 * plane + page] = true;
       const auto prefix = int32_t(std::find(here.begin(), here.end(), false) - here.begin());
       const Progress now{prefix / 2, prefix % 2};
       if (now > (expected.empty() ? Progress{} : expected.back())) expected.push_back(now);
-      REQUIRE(effects.events.size() <= before + 1);
+      REQUIRE(setup.events.size() <= before + 1);
     }
-    for (const TransferEvent& event : effects.events) {
+    for (const TransferEvent& event : setup.events) {
       const auto& arrived = std::get<InflowArrived>(event);
       told.emplace_back(arrived.n_planes, arrived.n_pages);
     }

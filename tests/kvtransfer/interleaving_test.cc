@@ -85,9 +85,9 @@ class Run {
       REQUIRE(node->link->idle());
       REQUIRE(node->core->stock().owed() == 0);
       const TransferCounters& counters = node->core->counters();
-      totals_->crc_errors += counters.refused(ChunkRefusal::kPayload);
+      totals_->crc_errors += Refused(counters, ChunkRefusal::kPayload);
       totals_->resent += counters.resent_chunks;
-      totals_->refused += counters.refused();
+      totals_->refused += Refused(counters);
       totals_->resumed += counters.handoffs_resumed;
       totals_->kept += counters.kept_chunks;
     }

@@ -16,20 +16,20 @@ struct Rig {
     promise.Begin(ticket, 0);
   }
   void Commit(const Ticket& ticket, int32_t token) {
-    promise.Committed(ticket, {.first_token = token, .n_tokens = 90}, 70, &stock, &events);
+    promise.Ended(ticket, CommitRecord{.first_token = token, .n_tokens = 90}, 70);
   }
   template <typename E>
   const E* Event() const {
-    REQUIRE(events.size() <= 1);
-    return events.empty() ? nullptr : &std::get<E>(events[0]);
+    REQUIRE(setup.events.size() <= 1);
+    return setup.events.empty() ? nullptr : &std::get<E>(setup.events[0]);
   }
 
   const Ticket last = MakeMain(1, 2, 6, 8, 4);
   const Ticket first = MakePart(last, 2, 0, 3), second = MakePart(last, 3, 3, 1);
   TestPool pool{16, {60, 40}};
+  TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
   ReceivePool stock;
-  std::vector<TransferEvent> events;
-  PagePromise promise{first, &pool.view(), kLimits, 20};
+  PagePromise promise{first, &setup, &stock, 20};
 };
 
 TEST_CASE("promise: complete when its ranges are all of the pages and all are committed") {
@@ -37,14 +37,13 @@ TEST_CASE("promise: complete when its ranges are all of the pages and all are co
   do {
     Rig rig;
     const Ticket* tickets[] = {&rig.first, &rig.second, &rig.last};
-    rig.promise.Take(20, &rig.stock);
+    rig.promise.Take(20);
     CHECK(rig.stock.owed() == 8);
     for (const int n : order) {
       CHECK_FALSE(rig.promise.ended());
       rig.Begin(*tickets[n]);
       rig.promise.Bind(
-          {.n_planes = 2, .first_page = tickets[n]->first_page, .n_pages = tickets[n]->n_pages},
-          &rig.stock);
+          {.n_planes = 2, .first_page = tickets[n]->first_page, .n_pages = tickets[n]->n_pages});
       CHECK(rig.Event<HandoffArrived>() == nullptr);
       rig.Commit(*tickets[n], n);
     }
@@ -76,26 +75,25 @@ TEST_CASE("promise: tickets of other sizes or requests, or for a page twice, do 
   other = rig.last;
   ++other.kv_pages;
   CHECK_FALSE(fits(other));
-  rig.promise.Take(0, &rig.stock);
+  rig.promise.Take(0);
   rig.Commit(rig.first, 0);
   CHECK_FALSE(fits(rig.first));  // its pages are filled
 }
 
 TEST_CASE("promise: one that fails gives its pages back when its last handoff has ended") {
   Rig rig;
-  rig.promise.Take(0, &rig.stock);
+  rig.promise.Take(0);
   rig.Begin(rig.first);
   rig.Begin(rig.last);
-  rig.promise.Bind({.n_planes = 2, .first_page = 1, .n_pages = 2}, &rig.stock);
-  CHECK(rig.promise.PageIds(1, 2)[0] >= 0);
-  CHECK(rig.promise.PageIds(0, 1)[0] == -1);
-  rig.promise.Fail(absl::CancelledError("owner"), &rig.stock, &rig.events);
+  CHECK(rig.promise.Bind({.n_planes = 2, .first_page = 1, .n_pages = 2})[0] >= 0);
+  CHECK(rig.promise.bound_pages() == 2);
+  rig.promise.Fail(absl::CancelledError("owner"));
   CHECK(rig.stock.free_pages() == 6);  // those that no receive was posted for, at once
-  rig.promise.Fail(absl::AbortedError("again"), &rig.stock, &rig.events);
-  rig.promise.Ended(rig.last, &rig.stock, &rig.events);
+  rig.promise.Fail(absl::AbortedError("again"));
+  rig.promise.Ended(rig.last, std::nullopt, 0);
   CHECK(rig.promise.bound_pages() == 2);
   CHECK(rig.Event<HandoffAborted>() == nullptr);
-  rig.promise.Ended(rig.first, &rig.stock, &rig.events);
+  rig.promise.Ended(rig.first, std::nullopt, 0);
   CHECK(rig.promise.state() == PagePromise::State::kFailed);
   CHECK(rig.Event<HandoffAborted>()->status == absl::CancelledError("owner"));
   CHECK(rig.stock.free_pages() == 8);
@@ -105,22 +103,24 @@ TEST_CASE("promise: named pages are reported as they fill, and not after the las
   const Ticket ticket = MakeTicket(1, 2, 3, 0);
   for (const bool whole : {true, false}) {
     TestPool pool(16, {60, 40});
+    TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
+    const std::vector<TransferEvent>& events = setup.events;
     ReceivePool stock;
-    std::vector<TransferEvent> events;
-    PagePromise promise(ticket, &pool.view(), kLimits, 0);
+    PagePromise promise(ticket, &setup, &stock, 0);
     promise.Begin(ticket, 0);
-    promise.Name({.ticket_id = {}, .epoch = 1, .pages = {5, 9, 2}, .n_planes = 1, .n_pages = 1}, 0);
-    CHECK(promise.PageIds(1, 1)[0] == 9);
+    AwaitInflow await{.ticket_id = {}, .epoch = 1, .pages = {5, 9, 2}, .n_planes = 1, .n_pages = 1};
+    REQUIRE(promise.Name(std::move(await), 0).ok());
+    CHECK(promise.Bind({.n_planes = 1, .first_page = 1, .n_pages = 1})[0] == 9);
     CHECK(promise.CountHere({.n_planes = 2, .n_pages = 3}) == 4);
-    promise.Landed({.plane = 1, .n_planes = 1, .first_page = 2, .n_pages = 1}, 0, &events);
+    promise.Landed({.plane = 1, .n_planes = 1, .first_page = 2, .n_pages = 1}, 0);
     CHECK(events.empty());  // the page before is missing
     if (whole) {
-      promise.Landed({.plane = 1, .n_planes = 1, .first_page = 1, .n_pages = 1}, 0, &events);
+      promise.Landed({.plane = 1, .n_planes = 1, .first_page = 1, .n_pages = 1}, 0);
       REQUIRE(events.size() == 1);
       CHECK(std::get<InflowArrived>(events[0]).n_planes == 2);
     }
-    promise.Fail(absl::CancelledError("owner"), &stock, &events);
-    promise.Ended(ticket, &stock, &events);
+    promise.Fail(absl::CancelledError("owner"));
+    promise.Ended(ticket, std::nullopt, 0);
     REQUIRE(events.size() == 1);
     CHECK(std::holds_alternative<InflowFailed>(events[0]) == !whole);
     CHECK(stock.in_pool() == 0);
@@ -129,20 +129,20 @@ TEST_CASE("promise: named pages are reported as they fill, and not after the las
 
 TEST_CASE("promise: time alone ends its waits, and each sign of progress starts the second anew") {
   Rig rig;
-  CHECK(rig.promise.Overdue(20 + kLimits.room_timeout_us - 1).ok());
-  CHECK(rig.promise.Overdue(20 + kLimits.room_timeout_us).code() ==
-        absl::StatusCode::kResourceExhausted);
-  rig.promise.Take(100, &rig.stock);
+  CHECK(rig.promise.Overdue(20 + kRoomTimeoutUs - 1).ok());
+  CHECK(rig.promise.Overdue(20 + kRoomTimeoutUs).code() == absl::StatusCode::kResourceExhausted);
+  rig.Begin(rig.first);
+  rig.promise.Take(100);
   const auto overdue_at = [&rig](int64_t us) {
     return rig.promise.Overdue(us - 1).ok() &&
            rig.promise.Overdue(us).code() == absl::StatusCode::kDeadlineExceeded;
   };
-  CHECK(overdue_at(100 + kLimits.idle_timeout_us));
-  rig.promise.Landed({.n_planes = 1, .n_pages = 1}, 500, &rig.events);
-  CHECK(overdue_at(500 + kLimits.idle_timeout_us));
+  CHECK(overdue_at(100 + kIdleTimeoutUs));
+  rig.promise.Landed({.n_planes = 1, .n_pages = 1}, 500);
+  CHECK(overdue_at(500 + kIdleTimeoutUs));
   rig.promise.Begin(rig.last, 700);
-  CHECK(overdue_at(700 + kLimits.idle_timeout_us));
-  rig.promise.Fail(absl::CancelledError("owner"), &rig.stock, &rig.events);
+  CHECK(overdue_at(700 + kIdleTimeoutUs));
+  rig.promise.Fail(absl::CancelledError("owner"));
   CHECK(rig.promise.Overdue(INT64_MAX).ok());  // its handoffs end by their own deadlines
 }
 

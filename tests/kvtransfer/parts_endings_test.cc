@@ -89,7 +89,7 @@ TEST_CASE("parts: connections cut at any step, each goes on with what is missing
     REQUIRE(rig.sink.core->counters().bytes_received == uint64_t(PartsRig::kKvBytes));  // once
     for (const PartsRig::Source& source : rig.sources) {
       n_resumed += source.node->core->counters().handoffs_resumed;
-      REQUIRE(source.node->core->links().at(0).bytes ==
+      REQUIRE(source.node->core->links().links().at(0).bytes ==
               std::array<uint64_t, kTraffics>{0, uint64_t(source.n_pages) * 400});
     }
   });
@@ -151,7 +151,7 @@ TEST_CASE("parts: damaged chunks are sent again") {
     Play(rig, Trouble::kNone, 0);
     rig.RunUntilIdle(20'000'000);
     rig.RequireOver();
-    n_damaged += rig.sink.core->counters().refused(ChunkRefusal::kPayload);
+    n_damaged += Refused(rig.sink.core->counters(), ChunkRefusal::kPayload);
     n_arrived += rig.arrived;
     if (rig.aborted) REQUIRE(rig.aborted->code() == StatusCode::kDataLoss);
   }

@@ -174,9 +174,9 @@ TEST_CASE("chunks that are not granted are refused with a reason, and write noth
   header.n_pages = 2, header.length = 320;
   CHECK(reason(header) == NackReason::kTooBig);
   const TransferCounters counters = peer.sink.core->counters();
-  CHECK(counters.refused(ChunkRefusal::kUnknownHandoff) == 2);
-  CHECK(counters.refused(ChunkRefusal::kBadRange) == 2);
-  CHECK(counters.refused(ChunkRefusal::kTooBig) == 1);
+  CHECK(Refused(counters, ChunkRefusal::kUnknownHandoff) == 2);
+  CHECK(Refused(counters, ChunkRefusal::kBadRange) == 2);
+  CHECK(Refused(counters, ChunkRefusal::kTooBig) == 1);
   CHECK(peer.sink.core->bound_pages() == 0);
   CHECK(peer.sink.core->counters().chunks_received == 0);
 }

@@ -74,22 +74,18 @@ class RecordingLink final : public Link {
   const std::string address_ = "recording";
 };
 
+inline constexpr int64_t kRoomTimeoutUs = 60'000'000, kIdleTimeoutUs = 300'000'000;
+
 // The setup of a worker: chunks of 100 bytes, windows of 250, peers given up after 5 s.
 inline TransferSetup MakeSetup(Incarnation incarnation, const PoolView& pool, Link* link,
                                int32_t n_slots = 2) {
-  const NodeOptions options = TestOptions(incarnation);
-  return {.options = options,
-          .facts = options.facts,
-          .pool = pool,
-          .limits = {.chunk_bytes = 100,
-                     .window_bytes = 250,
-                     .answer_timeout_us = 5'000'000,
-                     .room_timeout_us = 60'000'000,
-                     .stall_timeout_us = 10'000'000,
-                     .idle_timeout_us = 300'000'000,
-                     .reconnect_timeout_us = 4'000'000},
-          .n_slots = n_slots,
-          .link = link};
+  NodeOptions options = TestOptions(incarnation);
+  options.chunk_bytes = 100;
+  options.window_bytes = 250;
+  options.slab_slots = n_slots;
+  options.room_timeout_ms = kRoomTimeoutUs / 1000;
+  options.idle_timeout_ms = kIdleTimeoutUs / 1000;
+  return {.options = options, .facts = options.facts, .pool = pool, .link = link};
 }
 
 // Returns the only effect or event, which must be of this type.

@@ -18,7 +18,7 @@ struct Rig : ConnectedPeers {  // each chunk needs one of two slots
     for (int32_t page = 0; page < lent; ++page) lend.pages.push_back(page);
     sinks.On(lend, 0);
     Settle();
-    sinks.TakeEvents();
+    TakeEvents();
   }
   void Settle(int64_t now_us = 0) {
     for (const ConnectionEffect& effect : connections.TakeEffects()) {
@@ -82,7 +82,7 @@ struct Rig : ConnectedPeers {  // each chunk needs one of two slots
   template <typename E>
   std::vector<E> Take() {
     std::vector<E> taken;
-    for (TransferEvent& event : sinks.TakeEvents())
+    for (TransferEvent& event : TakeEvents())
       if (auto* e = std::get_if<E>(&event)) taken.push_back(std::move(*e));
     return taken;
   }
@@ -113,7 +113,7 @@ TEST_CASE("sinks: a handoff is promised, received, and answered the same after i
   rig.link.Take<wire::Committed>(rig.from);
   rig.FromSource(rig.from, wire::Open{kTicket});
   rig.link.Take<wire::Committed>(rig.from);
-  CHECK(rig.sinks.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
 }
 
 TEST_CASE("sinks: who asked first is promised first, and a suspended one keeps its place") {
@@ -176,12 +176,12 @@ TEST_CASE("sinks: of one ticket the latest epoch lives, opened or awaited") {
   rig.FromSource(rig.from, wire::Open{of_epoch(1)});
   CHECK(rig.link.Take<wire::Cancelled>(rig.from).handoff.epoch == 1);
   rig.Await(of_epoch(1), {10, 11}, 1);
-  CHECK(Only<InflowFailed>(rig.sinks.TakeEvents()).epoch == 1);
+  CHECK(Only<InflowFailed>(rig.TakeEvents()).epoch == 1);
   rig.Await(of_epoch(3), {10, 11}, 3);
   CHECK(rig.link.Take<wire::Cancel>(rig.from).handoff.epoch == 2);
   rig.FromSource(rig.from, wire::Open{of_epoch(4)});
   rig.link.Take<wire::NoRoom>(rig.from);
-  CHECK(Only<InflowFailed>(rig.sinks.TakeEvents()).epoch == 3);
+  CHECK(Only<InflowFailed>(rig.TakeEvents()).epoch == 3);
   rig.Cancel(of_epoch(4).id, 5);
   rig.link.Take<wire::Cancel>(rig.from);
   rig.FromSource(rig.from, wire::Open{of_epoch(5)});
@@ -222,7 +222,7 @@ TEST_CASE("sinks: one source fails, all fail, and pages come back when nothing w
   for (const Ticket& ticket : {last, first, second}) rig.FromSource(rig.from, wire::Open{ticket});
   rig.Announce(first, 0, 0);
   rig.link.sent.clear();
-  rig.sinks.TakeEvents();
+  rig.TakeEvents();
   SECTION("cancelled by its source") {
     rig.FromSource(rig.from, wire::Cancel{{second.id, 1}, 1, "gone"});
   }
@@ -275,7 +275,7 @@ TEST_CASE("sinks: a chunk of another connection or handoff is refused with a rea
   rig.link.Take<wire::Promise>(other);
   rig.Announce(kTicket, 0, 0);  // of the first source
   CHECK(rig.link.Take<wire::Nack>(rig.from).reason == wire::NackReason::kUnknownTicket);
-  CHECK(rig.setup.counters.refused(ChunkRefusal::kUnknownHandoff) == 1);
+  CHECK(Refused(rig.setup.counters, ChunkRefusal::kUnknownHandoff) == 1);
   CHECK(rig.link.refused.size() == 1);
   CHECK(rig.link.accepted.empty());
   CHECK(rig.sinks.bound_pages() == 0);
@@ -312,11 +312,12 @@ TEST_CASE("sinks: when this worker shuts down, nothing stays open or awaited, an
   rig.FromSource(rig.from, wire::Open{kTicket});
   rig.Await(inflow, {10, 11});
   rig.link.sent.clear();
-  rig.sinks.TakeEvents();
-  rig.sinks.ShutDown(0);
+  rig.TakeEvents();
+  rig.setup.shutting_down = true;
+  rig.sinks.EndAll(0);
   rig.link.Take<wire::Cancel>(rig.from);
   CHECK(rig.sinks.empty());
-  const std::vector<TransferEvent> events = rig.sinks.TakeEvents();
+  const std::vector<TransferEvent> events = rig.TakeEvents();
   REQUIRE(events.size() == 2);
   CHECK(std::get<HandoffAborted>(events[0]).status.code() == absl::StatusCode::kUnavailable);
   CHECK(std::get<InflowFailed>(events[1]).ticket_id == inflow.id);

@@ -24,6 +24,7 @@ struct Rig : ConnectedPeers {
   void Open(const Ticket& ticket, Incarnation peer = kPeer) {
     OpenHandoff open{ticket, peer, "there"};
     sources.On(open, 0);
+    Settle();
   }
   void FromSink(ConnectionId id, const wire::Message& message) {
     Receive(id, message);
@@ -32,7 +33,7 @@ struct Rig : ConnectedPeers {
   // Opens the ticket over a ready connection and promises its pages.
   void Begin(const Ticket& ticket) {
     Open(ticket);
-    if (!connections.ready(1)) Answer(1), Settle();
+    if (std::holds_alternative<wire::Hello>(link.sent.at(0).second)) Answer(1), Settle();
     REQUIRE(link.Take<wire::Open>(1).ticket == ticket);
     FromSink(1, wire::Promise{{ticket.id, ticket.epoch}, 100, 250});
   }
@@ -121,11 +122,11 @@ TEST_CASE("sources: a broken connection is made anew, that of a peer given up en
   rig.Begin(kFirst);
   rig.Open(MakeTicket(2, 8, 2, 2), 8);
   rig.link.Take<wire::Hello>(2);
-  rig.sources.TakeEvents();
+  rig.TakeEvents();
   rig.connections.On(ConnectionLost{1, absl::UnavailableError("cut")}, 0);
   rig.Settle();
   CHECK(rig.setup.counters.connections_lost == 1);
-  CHECK(rig.sources.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
   CHECK(rig.link.connected.size() == 2);
   rig.sources.Tick(10'000);
   CHECK(rig.link.connected.size() == 3);
@@ -133,7 +134,7 @@ TEST_CASE("sources: a broken connection is made anew, that of a peer given up en
   rig.Settle();
   CHECK(rig.link.Take<wire::Open>(3).resume_from == 0);
   rig.FromSink(3, wire::Open{});  // no sink opens a handoff
-  const auto ended = Only<HandoffEnded>(rig.sources.TakeEvents());
+  const auto ended = Only<HandoffEnded>(rig.TakeEvents());
   CHECK(ended.ticket_id == kFirst.id);
   CHECK(ended.status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(rig.setup.counters.handoffs_failed == 1);
@@ -143,7 +144,7 @@ TEST_CASE("sources: a broken connection is made anew, that of a peer given up en
 TEST_CASE("sources: a message of another connection or epoch is not for the handoff") {
   Rig rig;
   rig.Begin(kFirst);
-  rig.sources.TakeEvents();
+  rig.TakeEvents();
   const wire::Handoff later{kFirst.id, 2};
   rig.FromSink(1, wire::Cancel{later, 1, "stale"});
   CHECK(rig.link.Take<wire::Cancelled>(1).handoff == later);
@@ -151,9 +152,9 @@ TEST_CASE("sources: a message of another connection or epoch is not for the hand
   rig.Answer(other);
   rig.Settle();
   rig.FromSink(other, wire::Cancelled{{kFirst.id, 1}, 1, "not its sink"});
-  CHECK(rig.sources.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
   rig.FromSink(1, wire::Cancelled{{kFirst.id, 1}, 1, "its sink"});
-  CHECK(Only<HandoffEnded>(rig.sources.TakeEvents()).status == absl::CancelledError("its sink"));
+  CHECK(Only<HandoffEnded>(rig.TakeEvents()).status == absl::CancelledError("its sink"));
   CHECK(rig.sources.empty());
 }
 
@@ -161,16 +162,16 @@ TEST_CASE("sources: cancels count for their epoch and earlier ones; commands may
   Rig rig;
   const Ticket ticket = MakeTicket(1, kPeer, 2, 2, /*epoch=*/3);
   rig.Begin(ticket);
-  rig.sources.TakeEvents();
+  rig.TakeEvents();
   rig.sources.On(CancelHandoff{ticket.id, 2}, 0);
-  CHECK(rig.sources.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
   rig.sources.On(CancelHandoff{ticket.id, 3}, 0);
   CHECK(rig.link.Take<wire::Cancel>(1).handoff.epoch == 3);
-  CHECK(Only<HandoffEnded>(rig.sources.TakeEvents()).status.code() == absl::StatusCode::kCancelled);
+  CHECK(Only<HandoffEnded>(rig.TakeEvents()).status.code() == absl::StatusCode::kCancelled);
   rig.Give(ticket);
   CommitHandoff commit{ticket.id, {}};
   rig.sources.On(commit, 0);
-  CHECK(rig.sources.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
   CHECK(rig.links.links()[0].peer == kPeer);
 }
 
@@ -180,27 +181,28 @@ TEST_CASE("sources: one that waits for its chunk to be read closes the connectio
   rig.Give(kFirst);
   rig.sources.Pump(0);
   rig.sources.On(CancelHandoff{kFirst.id, 1}, 0);
-  rig.sources.TakeEvents();
+  rig.TakeEvents();
   rig.sources.Tick(kDrainTimeoutUs - 1);
   CHECK(rig.link.closed.empty());
   rig.sources.Tick(kDrainTimeoutUs);
   CHECK(rig.link.closed == std::vector<ConnectionId>{1});
   rig.Settle();
-  CHECK(rig.sources.TakeEvents().empty());
+  CHECK(rig.TakeEvents().empty());
   for (const auto& chunk : rig.link.announced) rig.sources.On(ChunkSent{chunk.operation}, 0);
-  CHECK(Only<HandoffEnded>(rig.sources.TakeEvents()).ticket_id == kFirst.id);
+  CHECK(Only<HandoffEnded>(rig.TakeEvents()).ticket_id == kFirst.id);
 }
 
 TEST_CASE("sources: when this worker shuts down, handoffs end, and new ones at once") {
   Rig rig;
   rig.Begin(kFirst);
-  rig.sources.TakeEvents();
-  rig.sources.ShutDown(0);
+  rig.TakeEvents();
+  rig.setup.shutting_down = true;
+  rig.sources.EndAll(0);
   CHECK(rig.link.Take<wire::Cancel>(1).code ==
         static_cast<uint32_t>(absl::StatusCode::kUnavailable));
-  CHECK(Only<HandoffEnded>(rig.sources.TakeEvents()).ticket_id == kFirst.id);
+  CHECK(Only<HandoffEnded>(rig.TakeEvents()).ticket_id == kFirst.id);
   rig.Open(kSecond);
-  CHECK(Only<HandoffEnded>(rig.sources.TakeEvents()).ticket_id == kSecond.id);
+  CHECK(Only<HandoffEnded>(rig.TakeEvents()).ticket_id == kSecond.id);
   CHECK(rig.link.sent.empty());
   CHECK(rig.sources.empty());
 }

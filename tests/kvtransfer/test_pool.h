@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -120,6 +121,15 @@ inline NodeOptions TestOptions(Incarnation incarnation) {
                    .numerics_id = "cpu-x86",
                    .layout_id = "test"};
   return options;
+}
+
+// Refused chunks: for this reason, or all.
+inline uint64_t Refused(const TransferCounters& counters, ChunkRefusal why) {
+  return counters.refused_chunks[static_cast<size_t>(why)];
+}
+inline uint64_t Refused(const TransferCounters& counters) {
+  const auto& refused = counters.refused_chunks;
+  return std::accumulate(refused.begin(), refused.end(), uint64_t{0});
 }
 
 }  // namespace baton

@@ -15,11 +15,11 @@ namespace {
 
 TEST_CASE("source: pending cells go in order of plane and page, however they were given") {
   TestPool pool(8, {100, 100, 100});
-  HandoffEffects effects;
+  TransferSetup setup = MakeSetup(1, pool.view(), nullptr);
   const auto order_of = [&](const Ticket& ticket, const std::vector<CellRect>& given) {
-    HandoffSource source(ticket, &pool.view(), kLimits, 0);
-    source.ConnectStarted();
-    source.Connected(0, &effects);
+    HandoffSource source(ticket, &setup, 0);
+    REQUIRE(source.StartConnect(0));
+    source.Connected(0);
     for (const CellRect& rect : given) {
       SendCells cells{.ticket_id = ticket.id,
                       .plane = rect.plane,
@@ -29,19 +29,18 @@ TEST_CASE("source: pending cells go in order of plane and page, however they wer
       for (int32_t i = 0; i < rect.n_pages; ++i) cells.pages.push_back(rect.first_page + i);
       source.Add(std::move(cells));
     }
-    source.Handle(wire::Promise{source.handoff(), 100, 250}, 0, &effects);
+    source.Handle(wire::Promise{source.handoff(), 100, 250}, 0);
     std::vector<std::pair<int32_t, int32_t>> order;
     while (const HandoffSource::Chunk* chunk = source.NextChunk()) {
       order.emplace_back(chunk->cut.rect.plane, chunk->cut.rect.first_page);
       CHECK(chunk->cut.page_ids[0] == chunk->cut.rect.first_page);
       const uint32_t seq = chunk->seq;
-      source.Announced(7, 0, &effects);
-      source.ChunkSent(seq, &effects, 0);
-      source.Handle(wire::Ack{source.handoff(), seq}, 0, &effects);
+      source.Announced(7, 0);
+      source.ChunkSent(seq, 0);
+      source.Handle(wire::Ack{source.handoff(), seq}, 0);
     }
-    source.Commit({}, 0, &effects);
-    CHECK(FindMessage<wire::Commit>(effects) != nullptr);
-    effects = {};
+    source.Commit({}, 0);
+    CHECK(FindMessage<wire::Commit>(source.TakeEffects()) != nullptr);
     return order;
   };
   using Order = std::vector<std::pair<int32_t, int32_t>>;
@@ -150,7 +149,7 @@ TEST_CASE("a chain's chunks go before those for decode workers, which still get 
     while (rig.Bytes(false) > 0 && rig.n_chain == 0) rig.cluster.Step();
     rig.cluster.RunUntilIdle(1'000'000);
     n_beside_chain += rig.n_beside_chain;
-    const std::vector<LinkReport> links = rig.rank.core->links();
+    const std::vector<LinkReport> links = rig.rank.core->links().links();
     REQUIRE(links.size() == 2);
     CHECK(links[0].peer == 2);
     CHECK(links[0].address == rig.tail.link->address());
@@ -163,15 +162,15 @@ TEST_CASE("a chain's chunks go before those for decode workers, which still get 
 
 TEST_CASE("peers handed over to are remembered up to a bound, the idle are forgotten") {
   CorePair pair(1);
-  for (uint64_t n = 1; n <= TransferCore::kMaxPeers + 50; ++n) {
+  for (uint64_t n = 1; n <= LinkStats::kMaxPeers + 50; ++n) {
     pair.source.core->Handle(OpenHandoff{MakeTicket(n, 2, 1, 1), n, "mem:absent"},
                              pair.cluster.now_us);
     if (n != 7) pair.source.core->Handle(CancelHandoff{{n, ~n}, 1}, pair.cluster.now_us);
   }
-  const std::vector<LinkReport> links = pair.source.core->links();
-  CHECK(links.size() == TransferCore::kMaxPeers);
+  const std::vector<LinkReport> links = pair.source.core->links().links();
+  CHECK(links.size() == LinkStats::kMaxPeers);
   CHECK(std::any_of(links.begin(), links.end(), [](const LinkReport& l) { return l.peer == 7; }));
-  CHECK(links.back().peer == TransferCore::kMaxPeers + 50);
+  CHECK(links.back().peer == LinkStats::kMaxPeers + 50);
 }
 
 // Sends chunks of 1 MiB over a link that carries one after another; each is announced when fewer

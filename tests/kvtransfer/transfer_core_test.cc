@@ -65,7 +65,7 @@ TEST_CASE("speeds of links are told when one was measured anew, at most every 20
       if (told == nullptr) continue;
       ++n;
       REQUIRE(told->links.size() == 1);
-      const LinkReport link = pair.source.core->links().at(0);
+      const LinkReport link = pair.source.core->links().links().at(0);
       CHECK(told->links[0] == LinkRate{2, link.bytes_per_second, link.round_trip_us});
       CHECK(told->links[0].bytes_per_second > 0);
     }
@@ -203,7 +203,7 @@ TEST_CASE("a damaged chunk is sent again, and given up after four tries") {
   pair.cluster.network.set_faults({.corrupt_payload = 0.3});
   pair.cluster.RunUntilQuiet();
   REQUIRE(CoreCluster::Find<HandoffArrived>(pair.sink) != nullptr);
-  const uint64_t damaged = pair.sink.core->counters().refused(ChunkRefusal::kPayload);
+  const uint64_t damaged = Refused(pair.sink.core->counters(), ChunkRefusal::kPayload);
   CHECK(damaged > 0);
   CHECK(pair.source.core->counters().resent_chunks == damaged);
 
@@ -216,7 +216,7 @@ TEST_CASE("a damaged chunk is sent again, and given up after four tries") {
         absl::StatusCode::kDataLoss);
   CHECK(CoreCluster::Find<HandoffAborted>(hopeless.sink)->status.code() ==
         absl::StatusCode::kDataLoss);
-  CHECK(hopeless.sink.core->counters().refused(ChunkRefusal::kPayload) >= uint64_t(kMaxTries));
+  CHECK(Refused(hopeless.sink.core->counters(), ChunkRefusal::kPayload) >= uint64_t(kMaxTries));
   hopeless.RequireQuiet();
 }
 

@@ -1,5 +1,6 @@
 #include "kvtransfer/protocol/wire.h"
 
+#include <boost/pfr/ops_fields.hpp>
 #include <random>
 
 #include "absl/strings/escaping.h"
@@ -12,6 +13,14 @@ namespace baton::wire {
 namespace {
 
 constexpr Handoff kHandoff{{0x1112131415161718, 0x2122232425262728}, 0x31323334};
+
+struct SameFields {
+  template <typename A, typename B>
+  bool operator()(const A& a, const B& b) const {
+    if constexpr (std::is_same_v<A, B>) return boost::pfr::eq_fields(a, b);
+    return false;
+  }
+};
 
 std::vector<Message> OneOfEach() {
   Hello hello{.from = 5,
@@ -73,7 +82,7 @@ TEST_CASE("every message survives its encoding") {
     REQUIRE(messages[i].index() == i);
     const auto decoded = Decode(Encode(messages[i]));
     REQUIRE(decoded.ok());
-    CHECK(*decoded == messages[i]);
+    CHECK(std::visit(SameFields(), *decoded, messages[i]));
   }
 }
 
@@ -97,12 +106,19 @@ TEST_CASE("golden vectors of the encoding") {
         "000000006463626109cec4ed");
 }
 
+TEST_CASE("fixed bytes of one message of each type") {
+  std::string all;
+  for (const Message& message : OneOfEach()) all += Encode(message);
+  CHECK(all.size() == 727);
+  CHECK(Crc32c(all.data(), all.size()) == 0x3e4228cb);
+}
+
 TEST_CASE("a chunk header survives its encoding, and no single flipped bit does") {
   const ChunkHeader header = SomeHeader();
   const ChunkHeaderBytes bytes = Encode(header);
   const auto decoded = DecodeChunkHeader(ViewOf(bytes));
   REQUIRE(decoded.ok());
-  CHECK(*decoded == header);
+  CHECK(SameFields()(*decoded, header));
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     ChunkHeaderBytes damaged = bytes;
     damaged[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));

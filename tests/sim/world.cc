@@ -377,9 +377,9 @@ void World::StopWorkers() {
   each([this](Node* node) {
     node->CollectPages();
     const TransferCounters counters = node->transfer_counters();
-    fault_counts_.crc_errors += counters.refused(ChunkRefusal::kPayload);
+    fault_counts_.crc_errors += counters.refused_chunks[size_t(ChunkRefusal::kPayload)];
     fault_counts_.resent_chunks += counters.resent_chunks;
-    fault_counts_.refused_chunks += counters.refused();
+    for (const uint64_t n : counters.refused_chunks) fault_counts_.refused_chunks += n;
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
     const WorkerMetrics worker = node->worker_metrics();
