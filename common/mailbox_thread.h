@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
 #include "common/mailbox.h"
 
 namespace baton {
@@ -32,8 +31,8 @@ class MailboxThread {
   MailboxThread(const MailboxThread&) = delete;
   MailboxThread& operator=(const MailboxThread&) = delete;
 
-  // Any thread. CHECKs that there is room: the caller bounds its jobs.
-  void Post(Job job) { BATON_CHECK(jobs_.TryPost(std::move(job))); }
+  // Any thread. False: no room.
+  bool TryPost(Job job) { return jobs_.TryPost(std::move(job)); }
 
  private:
   void Run() {

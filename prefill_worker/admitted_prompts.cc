@@ -235,7 +235,10 @@ void AdmittedPrompts::SendOpens(absl::Time now) {
       return !TakesPagesFirst(p, facts_.self) || (pages_.wanted() == 0 && !queue_.AwaitsSlices(p));
     });
     if (next == nullptr) return;
-    if (TakesPagesFirst(*next, facts_.self) && !HoldPages(next)) continue;
+    if (TakesPagesFirst(*next, facts_.self) && !HoldPages(next)) {
+      BATON_CHECK(pages_.wanted() > 0);  // so it is not found again
+      continue;
+    }
     next->phase = Phase::kOpening;
     next->progress = now;
     ++ahead;

@@ -54,7 +54,7 @@ struct Prompt {
   absl::Time first_step;
   absl::Time progress;      // time of the last progress
   bool awaits = false;      // the transfer room knows where inflows land
-  bool keep = false;        // a later attempt may come: a rank's slices go to the SliceCache
+  bool keep = false;        // a later attempt may come: a rank's slices are left in PromptPages
   int32_t first_token = 0;  // once drawn
   PartEnded last_word;      // told at its end: what is known of it so far
 

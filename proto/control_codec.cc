@@ -66,7 +66,7 @@ size_t EncodeMessages(std::span<const RouterMessage> messages, wire::RouterMessa
   size_t n = 0, bytes = 0;
   for (; n < std::min(messages.size(), ControlLimits::kMessagesPerBatch); ++n) {
     bytes += Encode(messages[n], out->add_messages());
-    if (n == 0 || bytes <= ControlLimits::kMessageBytes) continue;
+    if (n == 0 || bytes <= ControlLimits::kBatchBytes) continue;
     out->mutable_messages()->RemoveLast();
     break;
   }

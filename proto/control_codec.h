@@ -26,6 +26,7 @@ inline constexpr uint32_t kControlVersion = 6;
 // Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {
   static constexpr size_t kMessageBytes = 32u << 20;
+  static constexpr size_t kBatchBytes = 4u << 20;  // of several messages to a worker
   static constexpr size_t kEventsPerReport = 65536;
   static constexpr size_t kMessagesPerBatch = 4096;
   static constexpr size_t kLinks = 1024;

@@ -175,6 +175,7 @@ void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   io.Field(14, m.reuses_kv);
   io.Field(15, m.cpu_group);
   io.Field(16, m.cpu_share, Bounds(0, 1e6));
+  io.Message(17, m.prefill_cost);
 }
 
 // Within these bounds what is predicted from a cost is finite and positive.

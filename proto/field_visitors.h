@@ -111,8 +111,8 @@ class FieldWriter {
   const google::protobuf::Reflection* const reflection_;
 };
 
-// Reads on after a fault, but leaves the fields at fault as they are: what else the message tells
-// (the request that it is about) can be read, and bounds that depend on a field are sane.
+// Reads on after a fault, but leaves what is out of its bounds as it is: what else the message
+// tells (the request that it is about) can be read, and bounds that depend on a field are sane.
 class FieldReader {
  public:
   // The first fault goes to *status.

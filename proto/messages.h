@@ -128,6 +128,7 @@ struct WorkerAnnounce {
   // unknown), and the fraction of it that the worker's threads use (1 = all).
   uint64_t cpu_group = 0;
   double cpu_share = 0;
+  PrefillCost prefill_cost{};  // before its first step; not known, but for layers and KV bytes
 };
 
 // Sent on change, at most every 20 ms, and every second while idle.
@@ -211,7 +212,7 @@ struct PartEnded {
   std::string message{};              // kFailed only: what, where
   // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED).
   // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
-  // to end).
+  // to last token).
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
   // Prefill, later attempts: tokens computed, except slices continued from an earlier attempt.
   int32_t recomputed_tokens = 0;

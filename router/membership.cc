@@ -55,7 +55,9 @@ absl::Status Membership::Join(const WorkerAnnounce& worker, absl::Time now) {
         absl::StrFormat("worker %s announced itself twice on one stream", worker.name));
   RETURN_IF_ERROR(CheckTable(worker));
   if (!members_.empty()) RETURN_IF_ERROR(CheckSame(members_.begin()->second.about, worker));
-  members_.try_emplace(worker.incarnation, Member{worker, {MembershipTable(), transitions_}, now});
+  Member member{worker, {MembershipTable(), transitions_}, now};
+  member.load.prefill_cost = worker.prefill_cost;
+  members_.try_emplace(worker.incarnation, std::move(member));
   return absl::OkStatus();
 }
 

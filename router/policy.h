@@ -1,17 +1,14 @@
-// Chooses the workers with the minimal predicted wait, in seconds. Pure functions of numbers;
-// the same inputs in any order give the same choice.
+// Chooses the workers with the minimal predicted wait, in seconds. Pure functions of numbers; the
+// same inputs in any order give the same choice.
 //
-//   prefill_seconds = queued work that runs before + own prompt, by the worker's fitted costs, +
-//   own
-//                prompt once for each longer prompt that it overtakes and so delays
-//   decode_seconds  = wait for pages and a row + one step, dearer the fuller the batch is
-//   plan       = the smallest of prefill_seconds + decode_seconds + the time in which the link to
-//   the decode
-//                worker carries the prompt's KV after it is computed; ties (2 %, 1 ms) go to the
-//                least recently chosen
-//   relay      = the longest queue of its ranks + the chain of their slices, instead of
-//   prefill_seconds,
-//                and the delay of other prompts beyond that which one worker would cause
+//   prefill = queued work that runs before + own prompt, by the worker's fitted costs, + own prompt
+//             once for each longer prompt that it overtakes and so delays
+//   decode  = wait for pages and a row + one step, dearer the fuller the batch is
+//   plan    = the smallest of prefill + decode + the time in which the link to the decode worker
+//             carries the prompt's KV after it is computed; ties (2 %, 1 ms) go to the least
+//             recently chosen
+//   relay   = the longest queue of its ranks + the chain of their slices, instead of prefill, and
+//             the delay of other prompts beyond that which one worker would cause
 #pragma once
 
 #include <limits>

@@ -47,7 +47,7 @@ WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
                     [this, compile = std::move(compile)](const GrammarJob& job) {
                       BATON_CHECK(inbox_.TryPost(GrammarCompiled{job.id, compile(job.spec)}));
                     });
-  ports.compile = [this](GrammarJob job) { grammars_->Post(std::move(job)); };
+  ports.compile = [this](GrammarJob job) { BATON_CHECK(grammars_->TryPost(std::move(job))); };
   return ports;
 }
 

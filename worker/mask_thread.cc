@@ -5,8 +5,8 @@
 namespace baton {
 namespace {
 
-// Batches that the thread has not looked at yet; those before the last are done.
-constexpr size_t kMaxBatches = 1 << 18;
+// Batches that the thread has not looked at yet. All but the last are done.
+constexpr size_t kMaxBatches = 16;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void MaskThread::Start(std::span<SequenceSampling* const> sequences) {
   BATON_CHECK(batch_ == nullptr);
   if (sequences.empty()) return;
   batch_ = std::make_shared<Batch>(std::vector(sequences.begin(), sequences.end()));
-  thread_.Post(batch_);
+  thread_.TryPost(batch_);  // without room Wait makes them all
 }
 
 void MaskThread::Wait() {

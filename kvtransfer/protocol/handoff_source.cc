@@ -15,7 +15,7 @@ constexpr StateRow kStates[] = {
     {"connecting", "peer_timeout; kMaxConnects tries without progress", "ends, Unavailable"},
     {"opening", "peer_timeout", "CANCEL, ends, DeadlineExceeded"},
     {"waiting", "room_timeout", "CANCEL, ends, ResourceExhausted"},
-    {"sending", "twice peer_timeout while anything is unacknowledged, idle_timeout else",
+    {"sending", "twice peer_timeout while a chunk or COMMIT is unanswered, idle_timeout else",
      "CANCEL, ends, DeadlineExceeded"},
     {"ending", "kDrainTimeoutUs while the link reads pages", "the connection is closed"},
     {"ended", "", ""}};
@@ -133,8 +133,9 @@ void HandoffSource::Handle(const wire::Message& message, int64_t now_us) {
     if (state_ != State::kOpening || promised_) return;
     state_ = State::kWaiting;
     since_us_ = now_us;
+    const int64_t longest_us = setup_->options.room_timeout_ms * 1000;  // nobody waits longer
     setup_->events.emplace_back(
-        HandoffNoRoom{ticket_.id, static_cast<int64_t>(no_room->expected_wait_us)});
+        HandoffNoRoom{ticket_.id, MinOf(longest_us, no_room->expected_wait_us)});
   } else if (const auto* ack = std::get_if<wire::Ack>(&message)) {
     OnAck(ack->chunk_seq, now_us);
   } else if (const auto* nack = std::get_if<wire::Nack>(&message)) {

@@ -13,7 +13,7 @@ using State = PagePromise::State;
 
 constexpr StateRow kStates[] = {
     {"waiting", "room_timeout", "fails with its handoffs, ResourceExhausted"},
-    {"filling", "idle_timeout without a chunk, DONE or COMMIT of any handoff",
+    {"filling", "idle_timeout without a chunk, DONE or COMMIT, once a handoff has opened",
      "fails with its handoffs, DeadlineExceeded"},
     {"complete", "", ""},
     {"failing", "those of its handoffs", "their connections are closed"},
@@ -46,6 +46,8 @@ PagePromise::PagePromise(const Ticket& ticket, TransferSetup* setup, ReceivePool
 // ---- handoffs ----
 
 absl::Status PagePromise::Check(const Ticket& ticket) const {
+  if (!ranges_.empty() && ticket.kv_pages == 0)
+    return absl::InvalidArgumentError("another handoff fills this promise of no page");
   if ((!ranges_.empty() && ticket.request_id != ticket_.request_id) ||
       ticket.kv_pages != ticket_.kv_pages || ticket.promise_pages != ticket_.promise_pages)
     return absl::InvalidArgumentError(

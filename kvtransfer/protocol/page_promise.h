@@ -65,7 +65,7 @@ class PagePromise {
   // An inflow that no source has opened has none: the engine bounds its prompt's wait and cancels.
   absl::Status Overdue(int64_t now_us) const;
 
-  const Ticket& ticket() const { return ticket_; }  // of the first handoff
+  const Ticket& ticket() const { return ticket_; }  // of the first handoff, once one has opened
   State state() const { return state_; }
   bool waiting() const { return state_ == State::kWaiting; }
   bool has_pages() const { return state_ == State::kFilling; }

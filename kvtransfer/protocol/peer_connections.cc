@@ -146,9 +146,10 @@ bool PeerConnections::OnMessage(ConnectionId id, Connection& connection, wire::M
   if (const auto* ping = std::get_if<wire::Ping>(&message)) {
     Send(id, wire::Pong{ping->seq});
   } else if (const auto* pong = std::get_if<wire::Pong>(&message)) {
-    const int64_t took_us = now_us - static_cast<int64_t>(pong->seq);
-    if (connection.outgoing && took_us > 0 && took_us <= setup_->options.peer_timeout_ms * 1000)
-      effects_.emplace_back(RoundTrip{connection.peer, took_us});
+    const uint64_t took_us = static_cast<uint64_t>(now_us) - pong->seq;  // of any seq
+    const auto longest_us = static_cast<uint64_t>(setup_->options.peer_timeout_ms) * 1000;
+    if (connection.outgoing && took_us > 0 && took_us <= longest_us)
+      effects_.emplace_back(RoundTrip{connection.peer, static_cast<int64_t>(took_us)});
   } else if (!MaySend(connection.outgoing, message)) {
     return false;
   } else if (connection.outgoing) {

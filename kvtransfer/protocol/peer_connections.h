@@ -75,7 +75,7 @@ class PeerConnections {
   void CloseAll();  // gives all peers up
 
   // The outgoing connection to this peer at this address, made if there is none. ConnectionReady
-  // follows as an effect, for each call.
+  // or ConnectionOver follows as an effect.
   ConnectionId ConnectTo(Incarnation peer, const std::string& address, int64_t now_us);
   // Ignored if the connection is over; so is Break.
   void Send(ConnectionId id, const wire::Message& message);

@@ -74,7 +74,7 @@ class Sinks {
   TransferSetup* const setup_;
   PeerConnections* const connections_;
   std::map<wire::Handoff, HandoffSink> sinks_;     // ordered, so that each run has the same order
-  std::map<wire::Handoff, PagePromise> promises_;  // by id and epoch, while handoffs may need them
+  std::map<wire::Handoff, PagePromise> promises_;  // by id and epoch, while they may be needed
   std::deque<wire::Handoff> waiting_;  // promises that wait for room, first come first served
   ReceivePool receive_pool_;
   Receives receives_;

@@ -121,7 +121,7 @@ struct CancelHandoff {
 struct AwaitInflow {
   TicketId ticket_id;  // of the promise, here and in the events of sinks
   Epoch epoch = 0;
-  std::vector<int32_t> pages;         // (kv_pages of the promise)
+  std::vector<int32_t> pages;         // (kv_pages of the promise), with a cell that is missing
   int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
 };
 using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,

@@ -218,7 +218,7 @@ const Handoff* HandoffOf(const Message& message) {
 }
 
 absl::Status ToStatus(uint32_t code, const std::string& text) {
-  if (code > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated))
+  if (code == 0 || code > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated))
     return absl::UnknownError(text);
   return absl::Status(static_cast<absl::StatusCode>(code), text);
 }

@@ -186,7 +186,7 @@ uint32_t IdentityCrc(const ChunkHeader& header);
 // A chunk's share in DONE's digest.
 uint64_t ChunkDigest(uint32_t chunk_seq, uint32_t payload_crc);
 
-// The absl::Status of a Cancel, Cancelled or HelloAck; a code out of range reads as kUnknown.
+// The error of a Cancel, Cancelled or HelloAck; a code that is none reads as kUnknown.
 absl::Status ToStatus(uint32_t code, const std::string& text);
 // Cancel or Cancelled with a status that is not OK.
 template <typename M>

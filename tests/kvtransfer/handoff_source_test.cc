@@ -19,6 +19,13 @@ TEST_CASE("source: nothing is announced before the promise") {
   CHECK(rig.source.NextChunk() != nullptr);
 }
 
+TEST_CASE("source: a wait that a sink tells is no longer than anybody waits") {
+  SourceRig rig(3, false);
+  rig.source.Handle(wire::NoRoom{rig.source.handoff(), ~uint64_t{0}}, 0);
+  CHECK(FindEvent<HandoffNoRoom>(rig.setup)->expected_wait_us ==
+        rig.setup.options.room_timeout_ms * 1000);
+}
+
 TEST_CASE("source: the window counts what is announced and not acknowledged") {
   SourceRig rig(5);
   const uint32_t first = rig.Announce();

@@ -32,6 +32,15 @@ struct Rig {
   PagePromise promise{first, &setup, &stock, 20};
 };
 
+TEST_CASE("promise: of no page, it is for one handoff") {
+  Rig rig;
+  const Ticket none = MakeMain(1, 2, 0, 8, 0);
+  PagePromise promise{none, &rig.setup, &rig.stock, 20};
+  REQUIRE(promise.Check(none).ok());
+  promise.Begin(none, 0);
+  CHECK(promise.Check(none).code() == absl::StatusCode::kInvalidArgument);
+}
+
 TEST_CASE("promise: complete when its ranges are all of the pages and all are committed") {
   std::vector<int> order = {0, 1, 2};
   do {

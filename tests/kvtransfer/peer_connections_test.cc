@@ -148,7 +148,8 @@ TEST_CASE(
   const auto trip = Only<RoundTrip>(rig.Effects());
   CHECK(trip.peer == 7);
   CHECK(trip.us == 250);
-  rig.Receive(id, wire::Pong{400}, 350);        // of the future
+  rig.Receive(id, wire::Pong{400}, 350);  // of the future
+  rig.Receive(id, wire::Pong{uint64_t{1} << 63}, 350);
   rig.Receive(id, wire::Pong{100}, 6'000'000);  // older than the peer's timeout
   CHECK(rig.Effects().empty());
   rig.Receive(id, wire::Ping{3}, 350);

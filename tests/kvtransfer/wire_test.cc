@@ -241,6 +241,7 @@ TEST_CASE("long texts are cut, unknown status codes read as unknown") {
   REQUIRE(decoded.ok());
   CHECK(std::get<Cancel>(*decoded).reason.size() == kMaxTextBytes);
   CHECK(ToStatus(12'345, "what").code() == absl::StatusCode::kUnknown);
+  CHECK(ToStatus(0, "no error").code() == absl::StatusCode::kUnknown);
   CHECK(ToStatus(14, "gone").code() == absl::StatusCode::kUnavailable);
 }
 

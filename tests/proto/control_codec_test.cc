@@ -69,6 +69,7 @@ WorkerReport EveryEvent() {
   announce.reuses_kv = true;
   announce.cpu_group = ~0ull;
   announce.cpu_share = 0.5;
+  announce.prefill_cost = {.n_layers = 28, .kv_bytes = 2048};
   const PrefillCost cost{
       .n_layers = 28, .token = 1e-3, .pair = 2e-8, .extra_tokens = 250, .kv_bytes = 2048};
   const WorkerLoad load{.prefill_queued_tokens = 1,
@@ -202,6 +203,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.pages_total == 100);
   CHECK(announce.max_context == 4096);
   CHECK(announce.max_batch == 32);
+  CHECK(announce.prefill_cost == PrefillCost{.n_layers = 28, .kv_bytes = 2048});
   CHECK(announce.max_slice_tokens == 8192);
   CHECK(announce.link_bytes_per_second == 1.5e9);
   CHECK(announce.reuses_kv);

@@ -270,14 +270,14 @@ TEST_CASE("as many of the largest parameters travel together as fit a batch") {
   decode.sampling.bad_words.assign(
       static_cast<size_t>(Limits::kBadWords.max),
       std::vector<int32_t>(static_cast<size_t>(Limits::kBadWordTokens.max), 1 << 30));
-  decode.n_prompt = 1 << 20;
-  decode.history.assign(1 << 20, 1 << 30);
-  const std::vector<RouterMessage> messages(10, decode);
+  decode.n_prompt = 1 << 16;
+  decode.history.assign(1 << 16, 1 << 30);
+  const std::vector<RouterMessage> messages(20, decode);
   wire::RouterMessages batch;
   const size_t n = EncodeMessages(messages, &batch);
   CHECK(n >= 2);
-  CHECK(n < 10);
-  CHECK(batch.ByteSizeLong() <= ControlLimits::kMessageBytes);
+  CHECK(n < 20);
+  CHECK(batch.ByteSizeLong() <= ControlLimits::kBatchBytes);
   const auto out = DecodeMessages(batch);
   REQUIRE(out.ok());
   CHECK(out->messages.size() == n);

@@ -64,6 +64,14 @@ TEST_CASE("a worker that has measured nothing is taken to be like the fastest on
   CHECK(f.At(kDecode).decode_seconds == Approx(0.005));
 }
 
+TEST_CASE("before its first report a worker has the layers and KV bytes that it announced") {
+  PredictorFixture f;
+  WorkerAnnounce newcomer = Announce(77, Role::kPrefill);
+  newcomer.prefill_cost = {.n_layers = 4, .kv_bytes = 2048};
+  f.Join(newcomer);
+  CHECK(f.At(77).cost == PrefillCost{.n_layers = 4, .token = 2.5e-4, .kv_bytes = 2048});
+}
+
 TEST_CASE("before a prompt go those that are not longer; the longer ones are passed") {
   Measured f;
   f.Reserve(1, kP1, {.n_prompt = 50, .max_tokens = 10});
