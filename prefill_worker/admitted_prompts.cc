@@ -229,9 +229,12 @@ int AdmittedPrompts::pages_held() const {
 
 void AdmittedPrompts::SendOpens(absl::Time now) {
   int ahead = queue_.OpenedAhead();
-  while (ahead < options_.open_ahead) {
+  while (true) {
+    // Those ahead may wait for pages: who may not wait for pages waits for no place among them.
     // Prompts that could start and lack pages come before those that would only wait with them.
-    Prompt* next = queue_.NextToOpen([this](const Prompt& p) {
+    const bool full = ahead >= options_.open_ahead;
+    Prompt* next = queue_.NextToOpen([&](const Prompt& p) {
+      if (full && !p.request.pages_at_once) return false;
       return !TakesPagesFirst(p, facts_.self) || (pages_.wanted() == 0 && !queue_.AwaitsSlices(p));
     });
     if (next == nullptr) return;

@@ -281,6 +281,25 @@ TEST_CASE("a head that stands out of the order takes its pages at once or fails"
   tail->scheduler->prompts().Abandon();
 }
 
+TEST_CASE(
+    "a head that stands out of the order waits for no place among those that wait for pages") {
+  const bool at_once = GENERATE(true, false);
+  auto head = MakeWorker({}, 6), tail = MakeWorker();
+  const RelayFixture relay(7, {12, 23}, {head.get(), tail.get()}, 0);
+  for (RequestId id = 9; id < 14; ++id) {  // four pages each: all but the first lack them
+    head->Admit(SchedulerFixture::Request(id, 16, kPeer));
+    head->Step(0);
+    head->Promise(id);
+    head->Step(4);
+  }
+  PrefillRequest request = relay.RequestOf(0);
+  request.pages_at_once = at_once;
+  head->Admit(request);
+  head->Step(0);
+  CHECK((head->opens.back() == relay.HandoffOf(0)) == at_once);
+  head->scheduler->prompts().Abandon();
+}
+
 // Breaks the handoff of the first rank after part of its slice is computed.
 void BreakHandoff(const RelayFixture& relay) {
   SchedulerFixture& head = *relay.ranks[0];
