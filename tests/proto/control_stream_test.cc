@@ -348,8 +348,11 @@ TEST_CASE("a killed router is noticed at once, a stopped one by keepalive") {
 }
 
 TEST_CASE("either end may leave in the middle of traffic; no thread or descriptor stays") {
+  // gRPC keeps some of both, a few more on a busy machine. What stays of one kind of end in six is
+  // more than that after six times as many lives.
+  constexpr int kLives = 40, kSpread = 4;
   int threads = 0, descriptors = 0;
-  for (int life = 0; life < 12; ++life) {
+  for (int life = 0; life < kLives; ++life) {
     {
       auto router = std::make_unique<RouterEnd>();
       auto worker = std::make_unique<WorkerEnd>(router->address(), 5);
@@ -368,7 +371,10 @@ TEST_CASE("either end may leave in the middle of traffic; no thread or descripto
       descriptors = CountDescriptors();
     }
   }
-  WaitUntil([&] { return CountThreads() <= threads && CountDescriptors() <= descriptors; });
+  CAPTURE(threads, descriptors);
+  WaitUntil([&] {
+    return CountThreads() <= threads + kSpread && CountDescriptors() <= descriptors + kSpread;
+  });
 }
 
 }  // namespace baton
