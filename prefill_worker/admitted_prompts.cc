@@ -230,7 +230,7 @@ int AdmittedPrompts::pages_held() const {
 void AdmittedPrompts::SendOpens(absl::Time now) {
   int ahead = queue_.OpenedAhead();
   while (true) {
-    // Those ahead may wait for pages: who may not wait for pages waits for no place among them.
+    // A rank that may not wait for pages waits for no place among those ahead, who may.
     // Prompts that could start and lack pages come before those that would only wait with them.
     const bool full = ahead >= options_.open_ahead;
     Prompt* next = queue_.NextToOpen([&](const Prompt& p) {

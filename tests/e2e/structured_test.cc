@@ -91,9 +91,9 @@ TEST_CASE("answers are inside their grammar, under every name and at any tempera
   const json::value answer = json::parse(two->body);
   for (const json::value& choice : answer.at("choices").as_array())
     CHECK(IsValid(std::string(choice.at("message").at("content").as_string())));
-  const auto cut =
-      client.Post("/v1/completions",
-                  R"({"prompt":"A","temperature":0,"max_tokens":1,"response_format":{"type":"json_object"}})");
+  const auto cut = client.Post(
+      "/v1/completions",
+      R"({"prompt":"A","temperature":0,"max_tokens":1,"response_format":{"type":"json_object"}})");
   REQUIRE(cut.ok());
   CHECK_THAT(cut->body, Catch::Contains(R"("finish_reason":"length")"));
 
