@@ -221,9 +221,13 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
 
 TEST_CASE("text jobs of clients that went away are not run, and take no place") {
   Served served;  // one text thread, at most 64 waiting jobs, 22 of one key
-  std::promise<void> release;
+  std::promise<void> begun, release;
   std::shared_future<void> released = release.get_future();
-  CHECK(served.pool->TryRun({}, 0, [released] { released.wait(); }));
+  CHECK(served.pool->TryRun({}, 0, [&begun, released] {
+    begun.set_value();
+    released.wait();
+  }));
+  begun.get_future().wait();  // waiting, it would take a place, and others as many fewer
   std::string prompt;
   for (int i = 0; i < 1000; ++i) prompt += "ducks ";
   const std::string body = absl::StrCat(R"({"max_tokens":2,"prompt":")", prompt, R"("})");
