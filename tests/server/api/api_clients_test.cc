@@ -221,13 +221,11 @@ TEST_CASE("/metrics is made four times a second at most, and is never older than
 
 TEST_CASE("text jobs of clients that went away are not run, and take no place") {
   Served served;  // one text thread, at most 64 waiting jobs, 22 of one key
-  std::promise<void> begun, release;
+  std::promise<void> release;
   std::shared_future<void> released = release.get_future();
-  CHECK(served.pool->TryRun({}, 0, [&begun, released] {
-    begun.set_value();
-    released.wait();
-  }));
-  begun.get_future().wait();  // waiting, it would take a place, and others as many fewer
+  CHECK(served.pool->TryRun({}, 0, [released] { released.wait(); }));
+  // A job that waits takes a place, and leaves fewer to others.
+  REQUIRE(served.WaitFor([&] { return served.pool->load().jobs == 0; }));
   std::string prompt;
   for (int i = 0; i < 1000; ++i) prompt += "ducks ";
   const std::string body = absl::StrCat(R"({"max_tokens":2,"prompt":")", prompt, R"("})");
