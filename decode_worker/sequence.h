@@ -50,7 +50,7 @@ struct Sequence {
   absl::Time Deadline(const DecodeOptions& options) const;
   // Pages of the request up to its end.
   int PagesToEnd(const KvLayout& layout) const;
-  // Its pages reach to its end, so it is never preempted.
+  // True if its pages reach to its end, so that it is never preempted.
   bool IsCovered(const KvLayout& layout) const;
   // Tokens it can write into the pages it has.
   int RoomLeft(const KvLayout& layout) const;

@@ -1,7 +1,6 @@
 #include "proto/control_codec.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -9,6 +8,7 @@
 #include "control.pb.h"
 #include "proto/control_fields.h"
 #include "proto/field_visitors.h"
+#include "proto/refusal.h"
 
 namespace baton {
 namespace {
@@ -32,16 +32,6 @@ absl::Status CheckCount(const char* list, int n, size_t max) {
   if (static_cast<size_t>(n) <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrFormat("%s has %d entries, at most %d are allowed", list, n, max));
-}
-
-template <typename Request>
-PartEnded UnreadablePart(const Request& request, const absl::Status& why) {
-  return {.request_id = request.request_id,
-          .epoch = request.epoch,
-          .was_prefill = std::is_same_v<Request, PrefillRequest>,
-          .reason = EndReason::kFailed,
-          .fault = PartFault::kUnreadable,
-          .message = std::string(why.message())};
 }
 
 }  // namespace
@@ -82,9 +72,11 @@ absl::StatusOr<DecodedMessages> DecodeMessages(const wire::RouterMessages& in) {
     const absl::Status status = Decode(message, decoded);
     if (status.ok()) continue;
     if (message.has_prefill()) {
-      out.unreadable.push_back(UnreadablePart(std::get<PrefillRequest>(decoded), status));
+      out.unreadable.push_back(
+          RefusalOf(std::get<PrefillRequest>(decoded), status, PartFault::kUnreadable));
     } else if (message.has_decode()) {
-      out.unreadable.push_back(UnreadablePart(std::get<DecodeRequest>(decoded), status));
+      out.unreadable.push_back(
+          RefusalOf(std::get<DecodeRequest>(decoded), status, PartFault::kUnreadable));
     } else {
       return status;
     }

@@ -22,8 +22,7 @@ WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& opt
   announce.max_batch = options.decode.max_batch;
   announce.max_slice_tokens = backend.limits().max_slice_tokens;
   announce.reuses_kv = options.prefill.reuse_kv;
-  announce.prefill_cost = {.n_layers = layout.n_layers(),
-                           .kv_bytes = static_cast<double>(layout.token_bytes())};
+  announce.prefill_cost = ShapeOfCost(layout);
   return announce;
 }
 

@@ -1,24 +1,14 @@
 #include "worker/grammar_desk.h"
 
-#include <string>
-#include <type_traits>
 #include <utility>
 
 #include "common/check.h"
+#include "proto/refusal.h"
 
 namespace baton {
 
 PartEnded RefusalOf(const PartRequest& request, const absl::Status& why, PartFault fault) {
-  PartEnded ended{
-      .reason = EndReason::kFailed, .fault = fault, .message = std::string(why.message())};
-  std::visit(
-      [&ended]<typename Request>(const Request& of) {
-        ended.request_id = of.request_id;
-        ended.epoch = of.epoch;
-        ended.was_prefill = std::is_same_v<Request, PrefillRequest>;
-      },
-      request);
-  return ended;
+  return std::visit([&](const auto& of) { return RefusalOf(of, why, fault); }, request);
 }
 
 const GrammarSpec& GrammarOf(const PartRequest& request) {

@@ -5,13 +5,19 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/kv/kv_layout.h"
 #include "planner/cost_fit.h"
 
 namespace baton {
 
+// The cost of prefill on such a layout before anything is measured: layers and KV bytes alone.
+inline PrefillCost ShapeOfCost(const KvLayout& layout) {
+  return {.n_layers = layout.n_layers(), .kv_bytes = static_cast<double>(layout.token_bytes())};
+}
+
 class PrefillMeter {
  public:
-  // shape: layers and KV bytes. step_tokens: prompts are computed in steps of so many tokens.
+  // shape: ShapeOfCost. step_tokens: prompts are computed in steps of so many tokens.
   // first: the cost until steps have shown another one, which for long prompts only a long prompt
   // does; empty: not known. CHECKs that `first` has the same number of layers.
   PrefillMeter(const PrefillCost& shape, int step_tokens,

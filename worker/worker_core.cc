@@ -68,9 +68,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       decode_(options.decode, backend->model(), pool),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
-      prefill_meter_({.n_layers = backend->model().n_layers,
-                      .kv_bytes = static_cast<double>(pool->layout().token_bytes())},
-                     limits_.max_step_tokens, facts.first_cost) {
+      prefill_meter_(ShapeOfCost(pool->layout()), limits_.max_step_tokens, facts.first_cost) {
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
