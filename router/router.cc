@@ -181,7 +181,12 @@ absl::Status Router::On(Incarnation worker, const PartEnded& ended, absl::Time n
     requests_.KeepAlarm(*request);
     unsettled_.push_back(request->id());
   } else if (!request->has_open_parts()) {
-    effects_.push_back(EmitReleased{.request_id = request->id(), .after = now - request->ended()});
+    // A lost worker never tells when it let go, so no time is told.
+    const std::vector<Incarnation> workers = request->attempt()->plan().Workers();
+    if (std::all_of(workers.begin(), workers.end(),
+                    [this](Incarnation each) { return cluster_.members.Find(each) != nullptr; }))
+      effects_.push_back(
+          EmitReleased{.request_id = request->id(), .after = now - request->ended()});
     requests_.Forget(*request);
   }
   return absl::OkStatus();

@@ -82,7 +82,8 @@ struct EmitEnd {
   Timeline timeline{};
 };
 // All workers have released a request that the router ended (cancel, deadline, stop string,
-// failure): at most once per request, after its EmitEnd, never if one of the workers was lost.
+// failure): at most once per request, after its EmitEnd. If one of the workers was lost, only to
+// tell that another one is overdue.
 struct EmitReleased {
   RequestId request_id = 0;
   absl::Duration after{};  // EmitEnd to the end of the last part

@@ -250,13 +250,24 @@ TEST_CASE("a cancelled request is remembered until its parts have ended, and the
   }
   SECTION("a worker is lost meanwhile: no time is told") {
     r.Cancel(id);
-    REQUIRE(r.Report(kD1, {Ended(id, false, EndReason::kCancelled)}).ok());
-    r.Lose(kP1);
+    SECTION("after the other's part has ended") {
+      REQUIRE(r.Report(kD1, {Ended(id, false, EndReason::kCancelled)}).ok());
+      r.Lose(kP1);
+    }
+    SECTION("before the other's part has ended") {
+      r.Lose(kP1);
+      CHECK(r.router.View().ending == 1);
+      REQUIRE(r.Report(kD1, {Ended(id, false, EndReason::kCancelled)}).ok());
+    }
     CHECK(r.released.empty());
   }
   SECTION("a worker that never says so") {
     r.Cancel(id);
-    r.AdvanceWith(absl::Seconds(31), {kP1, kD1});
+    SECTION("of two that are there") { r.AdvanceWith(absl::Seconds(31), {kP1, kD1}); }
+    SECTION("and the other one is lost") {
+      r.Lose(kP1);
+      r.AdvanceWith(absl::Seconds(31), {kD1});
+    }
     CHECK(r.released[id].overdue);
   }
   SECTION("it had waited: nothing to let go of") {
