@@ -1,6 +1,6 @@
-// Cost model of prefill (docs/PLANNER.md, cost): the constants of one layer on a worker, which fits
-// them to its steps, reports them, and is planned with by them. Plain values in seconds, tokens and
-// bytes; pure functions, any thread.
+// Cost model of prefill (docs/PLANNER.md, cost): the constants of a worker, most of them of one
+// layer. The worker fits them to its steps and reports them; plans predict with them. Plain values
+// in seconds, tokens and bytes; pure functions, any thread.
 #pragma once
 
 namespace baton {

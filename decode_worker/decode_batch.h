@@ -9,10 +9,11 @@
 // further pages as it needs them, and gives back those that fell out of the model's window. When
 // the pool has none, the youngest sequence that is not covered to its end is preempted: its pages
 // go back and the router dispatches the request again (prompt and tokens so far are computed
-// again). No row waits for pages while holding some, so there is no deadlock; the oldest row is
-// preempted last, so rows that are not covered do not preempt each other in turn for ever; and the
-// router asks for cover to the end for a request that was preempted kMaxPreemptions times, so each
-// ends. A row waits only while free pages of the transfer room are on their way back.
+// again). Rows never wait for another row's pages while they hold some, so there is no deadlock;
+// the oldest row is preempted last, so rows that are not covered do not preempt each other in turn
+// for ever; and the router asks for cover to the end for a request that was preempted
+// kMaxPreemptions times, so each ends. A row waits only while free pages of the transfer room are
+// on their way back.
 //
 // A step: Contribute, StepDone. Events come between steps, never inside one. What is refused is an
 // absl::Status inside, and a PartEnded (kFailed) for the router.

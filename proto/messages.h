@@ -87,7 +87,7 @@ struct PrefillRequest {
 struct DecodeRequest {
   RequestId request_id = 0;
   Epoch epoch = 0;
-  TicketId ticket_id{};
+  TicketId ticket_id{};    // the id of the promise
   int32_t n_prompt = 0;    // tokens the prefill runs
   int32_t max_tokens = 0;  // tokens to generate from position n_prompt on, the first token included
   int32_t n_generated =
@@ -131,7 +131,8 @@ struct WorkerAnnounce {
   PrefillCost prefill_cost{};  // before its first step; not known, but for layers and KV bytes
 };
 
-// Sent on change, at most every 20 ms, and every second while idle.
+// Sent every second; sooner, but at most every 20 ms, where a count or `draining` has changed. New
+// costs and links alone wait for the next one.
 struct WorkerLoad {
   // Work still to be computed for admitted prompts: tokens, and pairs of a query and a visible key.
   int32_t prefill_queued_tokens = 0;

@@ -88,7 +88,7 @@ class Request {
   }
   Timeline MakeTimeline(absl::Time now) const;
 
-  // Written by the Router alone.
+  // Written by Router and RouterDispatch.
   FailureRecord failures;
   int moves = 0;                     // attempts given up for a worker with room
   int preemptions = 0;               // attempts that lost their pages

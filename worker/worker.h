@@ -1,6 +1,6 @@
-// One worker process without its main(): engine, pool, transfer and the line to the router, each on
-// a thread of its own. Every worker can run both phases; its role says which one it prefers. One
-// thread calls Start and Stop.
+// One worker process without its main(): engine with its pool, transfer and the line to the router,
+// each on threads of its own. Every worker can run both phases; its role says which one it prefers.
+// One thread calls Start and Stop.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,10 @@ namespace baton {
 
 class Worker {
  public:
-  // Starts all threads around a loaded engine, whose model, threads and limits are used. A router
-  // that is not there yet is dialled until it is. InvalidArgument: max_batch does not fit the step,
-  // or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor and Transfer::Start.
+  // Starts all threads around a loaded engine; of options.engine only threads and max_context
+  // count. A router that is not there yet is dialled until it is. InvalidArgument: max_batch does
+  // not fit the step, or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor and
+  // Transfer::Start, or StartOver with make_link.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);

@@ -97,7 +97,7 @@ void WorkerCore::Handle(RouterEvent event) {
                  [&handle](RouterMessages& messages) {
                    for (RouterMessage& message : messages.messages) std::visit(handle, message);
                  },
-                 // The router counts all of it as lost and aims it elsewhere.
+                 // The router counts all of it as lost and dispatches it elsewhere.
                  [this](const RouterDisconnected&) { CancelAll(); },
              },
              event);

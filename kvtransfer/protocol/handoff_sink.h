@@ -1,8 +1,8 @@
 // One handoff at the receiving end: fills its range of a PagePromise. Decides about every announced
 // chunk before a receive is posted, counts cells, and is complete only when every cell of the range
 // is verified and in place, DONE's digest agrees and COMMIT has arrived. Ends only when no posted
-// receive can still write its pages. Sans-IO: events and the time in, effects and TransferEvents
-// out; owner: Sinks, link thread.
+// receive can still write its pages. Sans-IO: events and the time in, effects and calls on the
+// promise out, which emits the TransferEvents; owner: Sinks, link thread.
 //
 // When the connection breaks, the sink keeps all received cells and continues over the next
 // connection that its source opens: it repeats acknowledgements that may have been lost, and

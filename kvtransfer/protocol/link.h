@@ -1,5 +1,6 @@
 // The narrow interface under the handoff protocol: control messages, and chunks that the receiver
-// accepts into memory of its choice. Implementations: UcxLink over UCX, MemLink inside one process.
+// accepts into memory of its choice. Implementations: UcxLink over UCX; in tests MemLink, inside
+// one process. The lab's PacedLink wraps another link.
 //
 // Contract, the same for every link:
 //  - Messages and announcements of one connection arrive in the order they were sent, whole or not

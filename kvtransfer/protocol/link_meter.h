@@ -4,7 +4,7 @@
 // round trip is subtracted from the wait. If the window is too small for the latency, the link
 // reads as slow as a handoff finds it, slower than its capacity. Old samples fade with busy time,
 // not with their number, because one late answer may mean a link that became slow. Times are
-// microseconds of one monotonic clock. Plain object; owner: TransferCore, link thread.
+// microseconds of one monotonic clock. Plain object; owner: LinkStats, link thread.
 #pragma once
 
 #include <algorithm>

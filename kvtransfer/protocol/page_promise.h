@@ -1,9 +1,8 @@
 // Pages set aside at a sink for the KV of one request: taken from the receive pool when the first
 // of its handoffs opens, or named by the engine (tickets with promise_pages 0), before it opens or
-// after. Any number of
-// handoffs fill disjoint ranges of the kv_pages. The promise is complete when its ranges are all of
-// the pages and all are committed; it fails when one of its handoffs fails, and gives its pages
-// back only when no handoff can write them any more.
+// after. Any number of handoffs fill disjoint ranges of the kv_pages. The promise is complete when
+// its ranges are all of the pages and all are committed; it fails when one of its handoffs fails,
+// and gives its pages back only when no handoff can write them any more.
 //
 // Named pages are reported to the engine plane after plane, page after page. After the last page no
 // write can follow, so the engine hears no more of the promise.

@@ -6,8 +6,7 @@
 //
 // Tickets of one promise may come from several sources, in any order; the first OPEN or the
 // engine's AwaitInflow makes the promise, whichever comes first. If one of its handoffs fails, the
-// promise and all its handoffs fail. Of one promise, only the latest epoch
-// lives.
+// promise and all its handoffs fail. Of one promise, only the latest epoch lives.
 #pragma once
 
 #include <cstddef>

@@ -145,7 +145,7 @@ struct HandoffEnded {
 };
 // As sink: all ranges of a promise are complete and committed.
 struct HandoffArrived {  // an inflow makes neither this event nor HandoffAborted
-  TicketId ticket_id;
+  TicketId ticket_id;    // the id of the promise
   Epoch epoch = 0;
   RequestId request_id = 0;
   std::vector<int32_t> pages;  // (promise_pages) the first kv_pages hold the KV, verified

@@ -1,7 +1,8 @@
-// A completion request as the client sent it, checked field by field: one table says which fields
-// there are, of which type and in which range. Fields that other servers know, that change what
-// comes out and that are not built are in it too: refused by name, unless they say what is the case
-// anyway. What is not in the table is ignored, as the peers do. Pure: any thread.
+// A client's request to any Endpoint, checked field by field: one table (fields/field.h) says which
+// fields there are, of which type and in which range. Fields that other servers know, that change
+// what comes out and that are not built are in it too: refused by name, unless they say what is the
+// case anyway. Fields that are not in the table are ignored, as the peers do. Plain data and pure
+// functions, any thread.
 #pragma once
 
 #include <cstdint>
