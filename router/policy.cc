@@ -43,15 +43,15 @@ ChainLink LinkTo(Incarnation worker, const Candidate& from) {
 
 // By how much a prompt's KV is complete at the decode worker after its first token: what its link
 // takes beyond the time in which it is computed, for it is handed over meanwhile.
-double KvLateSeconds(const Candidate& from, Incarnation decode, const AttemptSpec& shape) {
-  const double bytes = from.cost.kv_bytes * from.cost.n_layers * shape.n_prompt;
+double KvLateSeconds(const Candidate& from, Incarnation decode, const AttemptSpec& spec) {
+  const double bytes = from.cost.kv_bytes * from.cost.n_layers * spec.n_prompt;
   return std::max(0.0, bytes / LinkTo(decode, from).bytes_per_second - from.prompt_seconds);
 }
 
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
 // is twice as fast, whether by its linear layers or by its attention.
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_seconds,
-                                 Incarnation decode, const AttemptSpec& shape) {
+                                 Incarnation decode, const AttemptSpec& spec) {
   std::vector<OfferedWorker> offered;
   for (const Candidate& c : candidates) {
     offered.push_back({.speed = nominal_seconds / c.uncached_seconds,
@@ -64,7 +64,7 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
                        .alone_seconds = c.prompt_seconds,
                        .cpu_group = c.cpu_group,
                        .cpu_share = c.cpu_share,
-                       .cached = shape.n_prompt - shape.PrefillTokensAt(c.worker)});
+                       .cached = spec.n_prompt - spec.PrefillTokensAt(c.worker)});
     for (const Candidate& to : candidates) offered.back().links.push_back(LinkTo(to.worker, c));
   }
   return offered;
@@ -148,15 +148,15 @@ double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation deco
   return std::max(queue_seconds, promise_seconds) + compute_seconds;
 }
 
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape) {
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec) {
   const auto plan_by = [&](auto seconds_of, auto decode_of) -> std::optional<Plan> {
     const Candidate* const best = Min(candidates, seconds_of);
     if (best == nullptr) return std::nullopt;
-    return Plan{.slices = {{best->worker, shape.n_prompt}},
+    return Plan{.slices = {{best->worker, spec.n_prompt}},
                 .decode = decode_of(*best),
                 .predicted_seconds = *seconds_of(*best)};
   };
-  if (shape.prefill_only()) {
+  if (spec.prefill_only()) {
     const auto nowhere = [](const Candidate&) { return Incarnation{0}; };
     const auto any_seconds = [](const Candidate& c) {
       return c.fits_prefill ? Seconds(c.prefill_seconds) : std::nullopt;
@@ -172,7 +172,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
   });
   const auto source_seconds = [&](const Candidate& c) {
     return sink != nullptr && c.fits_prefill && c.role == Role::kPrefill
-               ? Seconds(c.prefill_seconds + KvLateSeconds(c, sink->worker, shape))
+               ? Seconds(c.prefill_seconds + KvLateSeconds(c, sink->worker, spec))
                : std::nullopt;
   };
   const Candidate* const source = Min(candidates, source_seconds);
@@ -232,11 +232,11 @@ std::vector<int32_t> Plan::HopTokens() const {
   return tokens;
 }
 
-PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const {
+PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& spec) const {
   PrefillWork work;
   // The first worker may have some of its first slice, but for the last token.
   const PlannedSlice& first = slices.front();
-  int32_t before = std::min(shape.n_prompt - shape.PrefillTokensAt(first.worker), first.end - 1);
+  int32_t before = std::min(spec.n_prompt - spec.PrefillTokensAt(first.worker), first.end - 1);
   for (const PlannedSlice& slice : slices) {
     if (slice.worker == worker) work += PrefillWork::Of(slice.end - before, before);
     before = slice.end;
@@ -290,7 +290,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 }
 
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptSpec& shape, int32_t page_tokens, double waiting,
+                    const AttemptSpec& spec, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record) {
   const Candidate* const first = CandidateOf(candidates, plan.prefill());
   BATON_CHECK(first != nullptr);
@@ -305,23 +305,23 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
     return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
   });
   const Candidate* const must = CandidateOf(may_prefill, plan.prefill());
-  const RelayPlanRequest request{.tokens = shape.n_prompt,
+  const RelayPlanRequest request{.tokens = spec.n_prompt,
                                  .page_tokens = page_tokens,
                                  .rules = rules,
                                  .must = static_cast<int>(must - may_prefill.data()),
                                  .waiting = waiting};
-  const RelayPlan degree = PlanRelay(
-      must->cost, record, Offer(may_prefill, must->uncached_seconds, plan.decode, shape), request);
-  if (degree.slices.size() < 2) return plan;
+  const RelayPlan shared = PlanRelay(
+      must->cost, record, Offer(may_prefill, must->uncached_seconds, plan.decode, spec), request);
+  if (shared.slices.size() < 2) return plan;
   Plan relay = plan;
   relay.slices.clear();
-  for (const auto& [worker, end] : degree.slices)
+  for (const auto& [worker, end] : shared.slices)
     relay.slices.push_back({may_prefill[static_cast<size_t>(worker)].worker, end});
   // None sends to itself.
-  if (plan.decode != 0 && !relay.Computes(plan.decode)) relay.push = degree.push;
-  relay.predicted_seconds += degree.seconds - degree.alone;
+  if (plan.decode != 0 && !relay.Computes(plan.decode)) relay.push = shared.push;
+  relay.predicted_seconds += shared.seconds - shared.alone;
   relay.first_token_seconds =
-      FirstTokenSeconds(candidates, plan.decode, degree.begin, degree.seconds - degree.begin);
+      FirstTokenSeconds(candidates, plan.decode, shared.begin, shared.seconds - shared.begin);
   return relay;
 }
 

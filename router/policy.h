@@ -127,7 +127,7 @@ struct Plan {
   // (slices - 1) tokens that cross each hop: those before the slice's end that the next slice's
   // worker lacks.
   std::vector<int32_t> HopTokens() const;
-  PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& shape) const;
+  PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& spec) const;
   // True if `worker` is a head that must not wait for pages. Pages are taken in order: decode
   // worker and tail, the smaller incarnation first, then heads from the last to the first; a head
   // whose incarnation is smaller than one before it stands outside that order (docs/RELAY.md has
@@ -151,7 +151,7 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
 // Chooses a prefill worker, which hands over to the best decode worker; a worker of both roles
 // keeps its KV and decodes itself. Roles are preferences: without a worker of one role the others
 // do both. Empty: no worker could ever hold the request.
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& shape);
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec);
 
 // Returns `plan` with its prefill shared among the candidates that could begin soonest, where that
 // is predicted to pay; else `plan`. waiting: average number of prompts in a prefill worker's queue.
@@ -159,7 +159,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
 // worker's is smaller than all or the tail's: an attempt takes pages in ascending order (the
 // promise, the tail's, ..., the head's), so workers never wait for each other in a circle.
 Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
-                    const AttemptSpec& shape, int32_t page_tokens, double waiting,
+                    const AttemptSpec& spec, int32_t page_tokens, double waiting,
                     const RelayRules& rules, const PlanRecord& record);
 
 }  // namespace baton

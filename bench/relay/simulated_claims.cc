@@ -325,16 +325,16 @@ Regret PlannerRegret(const NamedCluster& named, std::span<const double> links,
       RelayPlanRequest request;
       request.tokens = static_cast<int>(n);
       request.rules.max_ranks = max_ranks;
-      const RelayPlan degree = PlanRelay(cluster.cost, record, workers, request);
+      const RelayPlan relay_plan = PlanRelay(cluster.cost, record, workers, request);
       std::vector<double> slices;
       std::set<int> used;
-      for (int before = 0; const auto& [worker, end] : degree.slices) {
+      for (int before = 0; const auto& [worker, end] : relay_plan.slices) {
         slices.push_back(end - std::exchange(before, end));
         used.insert(worker);
       }
       const auto n_ranks = static_cast<int>(used.size());
       const double seconds = RelayTime(cluster, slices);
-      record.Add(request.tokens, n_ranks, seconds / degree.seconds);
+      record.Add(request.tokens, n_ranks, seconds / relay_plan.seconds);
       return std::pair(n_ranks, seconds);
     };
     constexpr int kLearned = 8;  // prompts of each length before the measured one

@@ -43,7 +43,7 @@ class Sinks {
   void Settle(int64_t now_us);
 
   bool empty() const { return promises_.empty(); }
-  const ReceivePool& stock() const { return receive_pool_; }
+  const ReceivePool& receive_pool() const { return receive_pool_; }
   int32_t bound_pages() const;  // pages of the receive pool, bound to promises
   size_t n_operations() const { return receives_.size(); }
 

@@ -115,7 +115,7 @@ void TransferCore::CloseConnections(int64_t now_us) {
 }
 
 void TransferCore::GiveLentPagesBack() {
-  ReclaimPages all{.n = stock().in_pool()};
+  ReclaimPages all{.n = receive_pool().in_pool()};
   sinks_.On(all, ticked_us_);
   EmitEvents();
 }

@@ -53,7 +53,7 @@ class TransferCore {
   bool busy() const { return !sources_.empty() || !sinks_.empty(); }
   const TransferCounters& counters() const { return setup_.counters; }
   const LinkStats& links() const { return links_; }
-  const ReceivePool& stock() const { return sinks_.stock(); }
+  const ReceivePool& receive_pool() const { return sinks_.receive_pool(); }
   // Pages of the receive pool bound to promises. Together with the pages in the pool: all lent
   // pages that have not come out.
   int32_t bound_pages() const { return sinks_.bound_pages(); }

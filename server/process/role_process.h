@@ -32,6 +32,6 @@ struct KvSizing {
   int n_workers = 1;          // workers that share the memory
 };
 // Returns bytes: at most a worker's share of a quarter of the memory, at least two pages.
-int64_t ChooseKvBytes(const KvSizing& wish);
+int64_t ChooseKvBytes(const KvSizing& sizing);
 
 }  // namespace baton

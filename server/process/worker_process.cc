@@ -57,14 +57,15 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
   ASSIGN_OR_RETURN(const ModelDesc model, ReadModelDesc(config.model.path));
   const EngineOptions& engine = worker.worker.engine;
   const KvLayout layout = KvLayout::For(model, engine.kv_type(), engine.page_tokens);
-  KvSizing wish;
-  wish.page_bytes = layout.page_bytes;
-  wish.pages_per_context =
+  KvSizing sizing;
+  sizing.page_bytes = layout.page_bytes;
+  sizing.pages_per_context =
       layout.PagesFor(engine.max_context > 0 ? engine.max_context : model.max_positions);
-  wish.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
-  wish.memory_bytes = UsableMemory();
-  wish.n_workers = config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
-  return ChooseKvBytes(wish);
+  sizing.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
+  sizing.memory_bytes = UsableMemory();
+  sizing.n_workers =
+      config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
+  return ChooseKvBytes(sizing);
 }
 
 absl::Status ReadCosts(const std::string& path, WorkerStart* start) {
@@ -167,10 +168,10 @@ int Fail(const absl::Status& status) {
 
 }  // namespace
 
-int64_t ChooseKvBytes(const KvSizing& wish) {
-  const int64_t wanted = wish.page_bytes * wish.pages_per_context * wish.contexts;
-  const int64_t share = wish.memory_bytes / 4 / std::max(1, wish.n_workers);
-  return std::max(std::min(wanted, share), wish.page_bytes * 2);
+int64_t ChooseKvBytes(const KvSizing& sizing) {
+  const int64_t wanted = sizing.page_bytes * sizing.pages_per_context * sizing.contexts;
+  const int64_t share = sizing.memory_bytes / 4 / std::max(1, sizing.n_workers);
+  return std::max(std::min(wanted, share), sizing.page_bytes * 2);
 }
 
 int RunWorker(const RoleConfig& process, Role role) {

@@ -67,14 +67,16 @@ void SimTransfer::Run(int end, TransferCommand command) {
     it->second.record = commit->record;
     FinishIfComplete(it);
   } else if (auto* lend = std::get_if<LendPages>(&command)) {
-    ends_[end].stock.insert(ends_[end].stock.end(), lend->pages.begin(), lend->pages.end());
+    ends_[end].receive_pool.insert(ends_[end].receive_pool.end(), lend->pages.begin(),
+                                   lend->pages.end());
     PromiseWaiting(end);
     ReportReceivePool(end);
   } else if (auto* reclaim = std::get_if<ReclaimPages>(&command)) {
-    std::vector<int32_t>& stock = ends_[end].stock;
-    const size_t n = std::min(stock.size(), static_cast<size_t>(reclaim->n));
-    ends_[end].events.push_back(PagesReturned{.pages = {stock.end() - n, stock.end()}});
-    stock.resize(stock.size() - n);
+    std::vector<int32_t>& receive_pool = ends_[end].receive_pool;
+    const size_t n = std::min(receive_pool.size(), static_cast<size_t>(reclaim->n));
+    ends_[end].events.push_back(
+        PagesReturned{.pages = {receive_pool.end() - n, receive_pool.end()}});
+    receive_pool.resize(receive_pool.size() - n);
     ReportReceivePool(end);
   } else {
     const auto& cancel = std::get<CancelHandoff>(command);
@@ -118,9 +120,9 @@ void SimTransfer::PromiseWaiting(int sink) {
   while (!end.waiting.empty()) {
     Flow& flow = flows_.at(end.waiting.front());
     const auto n = static_cast<size_t>(flow.ticket.promise_pages);
-    if (end.stock.size() < n) return;
-    flow.pages.assign(end.stock.end() - n, end.stock.end());
-    end.stock.resize(end.stock.size() - n);
+    if (end.receive_pool.size() < n) return;
+    flow.pages.assign(end.receive_pool.end() - n, end.receive_pool.end());
+    end.receive_pool.resize(end.receive_pool.size() - n);
     flow.state = State::kPromised;
     ++end.promises;
     ends_[flow.source].events.push_back(HandoffPromised{.ticket_id = flow.ticket.id});
@@ -165,7 +167,7 @@ void SimTransfer::Fail(Flows::iterator it, const absl::Status& status) {
   flows_.erase(it);
   End& sink = ends_[flow.sink];
   std::erase(sink.waiting, flow.ticket.id);
-  sink.stock.insert(sink.stock.end(), flow.pages.begin(), flow.pages.end());
+  sink.receive_pool.insert(sink.receive_pool.end(), flow.pages.begin(), flow.pages.end());
   sink.events.push_back(HandoffAborted{.ticket_id = flow.ticket.id,
                                        .epoch = flow.ticket.epoch,
                                        .request_id = flow.ticket.request_id,
@@ -181,15 +183,15 @@ void SimTransfer::FailAll() {
 
 void SimTransfer::ReportReceivePool(int end) {
   ends_[end].events.push_back(
-      ReceivePoolChanged{.free_pages = static_cast<int32_t>(ends_[end].stock.size()),
+      ReceivePoolChanged{.free_pages = static_cast<int32_t>(ends_[end].receive_pool.size()),
                          .waiting = static_cast<int32_t>(ends_[end].waiting.size()),
                          .promises = ends_[end].promises});
 }
 
 void SimTransfer::CloseEnd(int end) {
-  if (ends_[end].stock.empty()) return;
-  ends_[end].events.push_back(PagesReturned{.pages = std::move(ends_[end].stock)});
-  ends_[end].stock.clear();
+  if (ends_[end].receive_pool.empty()) return;
+  ends_[end].events.push_back(PagesReturned{.pages = std::move(ends_[end].receive_pool)});
+  ends_[end].receive_pool.clear();
 }
 
 }  // namespace baton

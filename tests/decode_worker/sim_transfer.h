@@ -44,7 +44,7 @@ class SimTransfer {
   struct End {
     Incarnation incarnation = 0;
     KvPool* pool = nullptr;
-    std::vector<int32_t> stock;
+    std::vector<int32_t> receive_pool;
     std::deque<TicketId> waiting;
     uint64_t promises = 0;
     std::deque<TransferCommand> commands;  // in order

@@ -69,22 +69,22 @@ TEST_CASE("one cell, and neighbouring planes of one page, travel without a copy"
   CHECK(DirectExtent(close.view(), {0, 1, 0, 2}, two) == nullptr);
 }
 
-TEST_CASE("the stock promises counts and binds ids") {
-  ReceivePool stock;
-  stock.Lend({1, 2, 3, 4, 5});
-  stock.Promise(3);
-  CHECK(stock.free_pages() == 2);
-  std::set<int32_t> seen = {stock.Bind(), stock.Bind()};
-  CHECK(stock.in_pool() == 3);
-  CHECK(stock.owed() == 1);
-  CHECK(stock.free_pages() == 2);
-  CHECK(stock.Reclaim(10).size() == 2);
-  CHECK(stock.free_pages() == 0);
-  stock.Release(1);
-  for (const int32_t page : stock.Reclaim(10)) seen.insert(page);
-  CHECK(stock.in_pool() == 0);
+TEST_CASE("the receive pool promises counts and binds ids") {
+  ReceivePool receive_pool;
+  receive_pool.Lend({1, 2, 3, 4, 5});
+  receive_pool.Promise(3);
+  CHECK(receive_pool.free_pages() == 2);
+  std::set<int32_t> seen = {receive_pool.Bind(), receive_pool.Bind()};
+  CHECK(receive_pool.in_pool() == 3);
+  CHECK(receive_pool.owed() == 1);
+  CHECK(receive_pool.free_pages() == 2);
+  CHECK(receive_pool.Reclaim(10).size() == 2);
+  CHECK(receive_pool.free_pages() == 0);
+  receive_pool.Release(1);
+  for (const int32_t page : receive_pool.Reclaim(10)) seen.insert(page);
+  CHECK(receive_pool.in_pool() == 0);
   CHECK(seen.size() == 3);
-  CHECK(stock.Reclaim(-1).empty());
+  CHECK(receive_pool.Reclaim(-1).empty());
 }
 
 TEST_CASE("slots of the slab are distinct, aligned and reused") {

@@ -53,9 +53,9 @@ struct CoreNode {
       if (const auto* pages = std::get_if<PagesReturned>(&event))
         returned += int64_t(pages->pages.size());
     }
-    const ReceivePool& stock = core->stock();
-    return stock.owed() >= 0 && stock.free_pages() >= 0 &&
-           int64_t(owned.size()) + int64_t(kept.size()) + returned + stock.in_pool() +
+    const ReceivePool& receive_pool = core->receive_pool();
+    return receive_pool.owed() >= 0 && receive_pool.free_pages() >= 0 &&
+           int64_t(owned.size()) + int64_t(kept.size()) + returned + receive_pool.in_pool() +
                    core->bound_pages() ==
                pool.view().n_pages;
   }

@@ -51,7 +51,7 @@ struct CorePair {
       REQUIRE_FALSE(node->core->busy());
       REQUIRE(node->core->n_operations() == 0);
       REQUIRE(node->link->idle());
-      REQUIRE(node->core->stock().owed() == 0);
+      REQUIRE(node->core->receive_pool().owed() == 0);
       REQUIRE(node->PagesAccounted());
     }
   }

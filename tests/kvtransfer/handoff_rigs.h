@@ -66,13 +66,13 @@ struct SourceRig {
 };
 
 // A sink that fills `n_pages` pages of two planes, alone or as one of two of its promise; the pages
-// are taken from a stock of 8, or are the engine's from page 8 on.
+// are taken from a receive pool of 8, or are the engine's from page 8 on.
 struct SinkRig {
   enum class Kind { kOrdinary, kInflow, kPart };
   explicit SinkRig(int32_t n_pages, bool promised = true, Kind kind = Kind::kOrdinary)
-      : promise(TicketOf(kind, n_pages), &setup, &stock, 0),
+      : promise(TicketOf(kind, n_pages), &setup, &receive_pool, 0),
         sink(TicketOf(kind, n_pages), 1, 3, &promise, &setup, 0) {
-    stock.Lend({0, 1, 2, 3, 4, 5, 6, 7});
+    receive_pool.Lend({0, 1, 2, 3, 4, 5, 6, 7});
     promise.Begin(sink.ticket(), 0);
     if (!promised) return;
     std::vector<int32_t> named(size_t(n_pages), 8);
@@ -138,7 +138,7 @@ struct SinkRig {
 
   TestPool pool{16, {60, 40}};
   TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
-  ReceivePool stock;
+  ReceivePool receive_pool;
   PagePromise promise;
   HandoffSink sink;
   HandoffEffects effects;

@@ -42,10 +42,10 @@ TEST_CASE("sink: a chunk is checked before any receive is posted") {
 
 TEST_CASE("sink: ids are bound as KV arrives, damage leaves the cells missing") {
   SinkRig rig(2);
-  CHECK(rig.stock.free_pages() == 5);
-  CHECK(rig.stock.in_pool() == 8);
+  CHECK(rig.receive_pool.free_pages() == 5);
+  CHECK(rig.receive_pool.in_pool() == 8);
   rig.sink.Claim(rig.Header(0, 1, 1, 1, 60, 0));
-  CHECK(rig.stock.in_pool() == 7);
+  CHECK(rig.receive_pool.in_pool() == 7);
   rig.Land(rig.Header(0, 1, 1, 1, 60, 0), false);
   CHECK(FindMessage<wire::Nack>(rig.Effects())->reason == wire::NackReason::kCrc);
   CHECK(rig.sink.Check(rig.Header(0, 1, 1, 1, 60, 0)).verdict == HandoffSink::Verdict::kAccept);
@@ -71,15 +71,15 @@ TEST_CASE("sink: complete needs every cell, DONE, COMMIT and the right digest, i
     REQUIRE(rig.complete());
     CHECK(FindMessage<wire::Committed>(rig.Effects()) != nullptr);
     CHECK(FindEvent<HandoffArrived>(rig.setup)->pages.size() == 3);
-    CHECK(rig.stock.owed() == 0);
-    CHECK(rig.stock.in_pool() == 5);
+    CHECK(rig.receive_pool.owed() == 0);
+    CHECK(rig.receive_pool.in_pool() == 5);
   }
   SinkRig rig(1);
   rig.sink.Claim(rig.Page(0));
   rig.Land(rig.Page(0), true);
   rig.DoneAndCommit(digest);  // digest of other chunks
   CHECK(FindEvent<HandoffAborted>(rig.setup)->status.code() == absl::StatusCode::kDataLoss);
-  CHECK(rig.stock.free_pages() == 8);
+  CHECK(rig.receive_pool.free_pages() == 8);
 }
 
 TEST_CASE("sink: after a break it answers only when no receive of the old connection is left") {
@@ -107,7 +107,7 @@ TEST_CASE("sink: after a break it answers only when no receive of the old connec
     CHECK(rig.sink.Check(rig.Page(1)).verdict == HandoffSink::Verdict::kAccept);
   }
   CHECK(rig.sink.state() == HandoffSink::State::kReceiving);
-  CHECK(rig.stock.free_pages() == 4);  // the pages stayed all the time
+  CHECK(rig.receive_pool.free_pages() == 4);  // the pages stayed all the time
 }
 
 TEST_CASE("sink: it acknowledges again only what its source does not know of") {
@@ -160,7 +160,7 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   rig.Land(rig.Page(1), true);
   rig.Abort(absl::CancelledError("owner"), 10);
   CHECK(FindMessage<wire::Cancel>(rig.Effects()) != nullptr);
-  CHECK(rig.stock.free_pages() == 6);  // promised pages without a receive, at once
+  CHECK(rig.receive_pool.free_pages() == 6);  // promised pages without a receive, at once
   CHECK_FALSE(rig.sink.ended());
   CHECK(rig.sink.Check(rig.Page(2)).reason == wire::NackReason::kUnknownTicket);
   rig.sink.Tick(10 + kDrainTimeoutUs);
@@ -169,7 +169,7 @@ TEST_CASE("sink: pages of an aborted handoff come back when nothing can write th
   rig.Land(rig.Page(0), true);
   CHECK(rig.sink.ended());
   CHECK(FindEvent<HandoffAborted>(rig.setup) != nullptr);
-  CHECK(rig.stock.free_pages() == 8);
+  CHECK(rig.receive_pool.free_pages() == 8);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
       for (const TransferEvent& event : rig->setup.events)
         CHECK_FALSE(std::get<InflowFailed>(event).status.ok());
     }
-    CHECK(rig->stock.free_pages() == 8);
+    CHECK(rig->receive_pool.free_pages() == 8);
   }
 }
 

@@ -95,14 +95,14 @@ struct InflowPair : CorePair {
     for (const TransferEvent& event : std::exchange(sink.events, {})) {
       REQUIRE_FALSE(std::holds_alternative<HandoffArrived>(event));
       REQUIRE_FALSE(std::holds_alternative<HandoffAborted>(event));
-      if (const auto* stock = std::get_if<ReceivePoolChanged>(&event))
-        REQUIRE(*stock == ReceivePoolChanged{.free_pages = kLent});
+      if (const auto* changed = std::get_if<ReceivePoolChanged>(&event))
+        REQUIRE(*changed == ReceivePoolChanged{.free_pages = kLent});
       if (const auto* arrived = std::get_if<InflowArrived>(&event)) OnArrived(*arrived);
       if (const auto* ended = std::get_if<InflowFailed>(&event)) OnFailed(*ended);
     }
     if (!sink.PagesAccounted()) FAIL("a page is lost, or one outside the named pages was written");
-    if (sink.core->bound_pages() != 0 || sink.core->stock().in_pool() != kLent)
-      FAIL("the stock was touched");
+    if (sink.core->bound_pages() != 0 || sink.core->receive_pool().in_pool() != kLent)
+      FAIL("the receive pool was touched");
     if (!over()) return;
     for (const auto& [operation, extent] : posted)
       for (const int32_t page : named) {
@@ -122,8 +122,8 @@ struct InflowPair : CorePair {
       REQUIRE(node->core->n_operations() == 0);
       REQUIRE(node->link->idle());
     }
-    REQUIRE(sink.core->stock().owed() == 0);
-    REQUIRE(sink.core->stock().promises() == 0);
+    REQUIRE(sink.core->receive_pool().owed() == 0);
+    REQUIRE(sink.core->receive_pool().promises() == 0);
     REQUIRE(posted.empty());
   }
   // Returns the status of the head's only end event.

@@ -22,8 +22,8 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
   do {
     const Ticket ticket = MakeTicket(1, 2, 2, 0);
     TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
-    ReceivePool stock;
-    PagePromise promise(ticket, &setup, &stock, 0);
+    ReceivePool receive_pool;
+    PagePromise promise(ticket, &setup, &receive_pool, 0);
     HandoffSink sink(ticket, 1, 3, &promise, &setup, 0);
     promise.Begin(ticket, 0);
     REQUIRE(promise.Name(AwaitInflow{{}, 1, {3, 1}}, 0).ok());
@@ -159,11 +159,11 @@ TEST_CASE("inflow: one that waits for the engine delays no other handoff") {
   other.core->Handle(OpenHandoff{ordinary, 2, pair.sink.link->address()}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffPromised>(other) != nullptr);
-  const ReceivePoolChanged* stock = nullptr;
+  const ReceivePoolChanged* changed = nullptr;
   for (const TransferEvent& event : pair.sink.events)
-    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) stock = e;
-  REQUIRE(stock != nullptr);
-  CHECK(*stock == ReceivePoolChanged{.free_pages = 0, .waiting = 0, .promises = 1});
+    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) changed = e;
+  REQUIRE(changed != nullptr);
+  CHECK(*changed == ReceivePoolChanged{.free_pages = 0, .waiting = 0, .promises = 1});
   // A promised ordinary handoff does not hold up an inflow.
   pair.sink.core->Handle(AwaitInflow{pair.ticket.id, 1, pair.named}, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
@@ -351,7 +351,7 @@ TEST_CASE("inflow: ticket and engine that do not mean the same are both told") {
   require_refused();
   REQUIRE(CoreCluster::Find<InflowFailed>(pair.sink) != nullptr);
   CHECK(CoreCluster::Find<InflowFailed>(pair.sink)->status.code() == StatusCode::kInvalidArgument);
-  CHECK(pair.sink.core->stock().free_pages() == 4);
+  CHECK(pair.sink.core->receive_pool().free_pages() == 4);
   pair.RequireQuiet();
   // A second OPEN gets the same answer.
   pair.source.events.clear();

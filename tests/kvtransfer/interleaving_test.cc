@@ -1,6 +1,6 @@
 // Thousands of random runs of two sources and two sinks over a network that delays, duplicates,
-// damages and cuts, with cancels and stock changes at any moment. Some handoffs are inflows,
-// awaited at any moment; some promises are filled by several sources, opened in any order.
+// damages and cuts, with cancels and pages lent or reclaimed at any moment. Some handoffs are
+// inflows, awaited at any moment; some promises are filled by several sources, opened in any order.
 // Invariant after every event: no page is lost, doubled, or written without a promise or a name. At
 // the end: every handoff ended exactly once at each end, arrived KV is byte-exact, nothing is left
 // open.
@@ -83,7 +83,7 @@ class Run {
       REQUIRE_FALSE(node->core->busy());
       REQUIRE(node->core->n_operations() == 0);
       REQUIRE(node->link->idle());
-      REQUIRE(node->core->stock().owed() == 0);
+      REQUIRE(node->core->receive_pool().owed() == 0);
       const TransferCounters& counters = node->core->counters();
       totals_->crc_errors += Refused(counters, ChunkRefusal::kPayload);
       totals_->resent += counters.resent_chunks;

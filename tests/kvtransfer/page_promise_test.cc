@@ -8,9 +8,9 @@
 namespace baton {
 namespace {
 
-// A promise of 8 pages, 6 with KV of two planes, from a stock of 8.
+// A promise of 8 pages, 6 with KV of two planes, from a receive pool of 8.
 struct Rig {
-  Rig() { stock.Lend({0, 1, 2, 3, 4, 5, 6, 7}); }
+  Rig() { receive_pool.Lend({0, 1, 2, 3, 4, 5, 6, 7}); }
   void Begin(const Ticket& ticket) {
     REQUIRE(promise.Check(ticket).ok());
     promise.Begin(ticket, 0);
@@ -28,14 +28,14 @@ struct Rig {
   const Ticket first = MakePart(last, 2, 0, 3), second = MakePart(last, 3, 3, 1);
   TestPool pool{16, {60, 40}};
   TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
-  ReceivePool stock;
-  PagePromise promise{first, &setup, &stock, 20};
+  ReceivePool receive_pool;
+  PagePromise promise{first, &setup, &receive_pool, 20};
 };
 
 TEST_CASE("promise: of no page, it is for one handoff") {
   Rig rig;
   const Ticket none = MakeMain(1, 2, 0, 8, 0);
-  PagePromise promise{none, &rig.setup, &rig.stock, 20};
+  PagePromise promise{none, &rig.setup, &rig.receive_pool, 20};
   REQUIRE(promise.Check(none).ok());
   promise.Begin(none, 0);
   CHECK(promise.Check(none).code() == absl::StatusCode::kInvalidArgument);
@@ -47,7 +47,7 @@ TEST_CASE("promise: complete when its ranges are all of the pages and all are co
     Rig rig;
     const Ticket* tickets[] = {&rig.first, &rig.second, &rig.last};
     rig.promise.Take(20);
-    CHECK(rig.stock.owed() == 8);
+    CHECK(rig.receive_pool.owed() == 8);
     for (const int n : order) {
       CHECK_FALSE(rig.promise.ended());
       rig.Begin(*tickets[n]);
@@ -63,7 +63,7 @@ TEST_CASE("promise: complete when its ranges are all of the pages and all are co
     CHECK(arrived->record.first_token == 2);  // of the last range, whenever it came
     CHECK(arrived->pages.size() == 8);
     CHECK(arrived->transfer_us == 50);
-    CHECK(rig.stock.owed() == 0);
+    CHECK(rig.receive_pool.owed() == 0);
     CHECK(rig.promise.bound_pages() == 0);
   } while (std::next_permutation(order.begin(), order.end()));
 }
@@ -97,7 +97,7 @@ TEST_CASE("promise: one that fails gives its pages back when its last handoff ha
   CHECK(rig.promise.Bind({.n_planes = 2, .first_page = 1, .n_pages = 2})[0] >= 0);
   CHECK(rig.promise.bound_pages() == 2);
   rig.promise.Fail(absl::CancelledError("owner"));
-  CHECK(rig.stock.free_pages() == 6);  // those that no receive was posted for, at once
+  CHECK(rig.receive_pool.free_pages() == 6);  // those that no receive was posted for, at once
   rig.promise.Fail(absl::AbortedError("again"));
   rig.promise.Ended(rig.last, std::nullopt, 0);
   CHECK(rig.promise.bound_pages() == 2);
@@ -105,7 +105,7 @@ TEST_CASE("promise: one that fails gives its pages back when its last handoff ha
   rig.promise.Ended(rig.first, std::nullopt, 0);
   CHECK(rig.promise.state() == PagePromise::State::kFailed);
   CHECK(rig.Event<HandoffAborted>()->status == absl::CancelledError("owner"));
-  CHECK(rig.stock.free_pages() == 8);
+  CHECK(rig.receive_pool.free_pages() == 8);
 }
 
 TEST_CASE("promise: named pages are reported as they fill, and not after the last cell") {
@@ -114,8 +114,8 @@ TEST_CASE("promise: named pages are reported as they fill, and not after the las
     TestPool pool(16, {60, 40});
     TransferSetup setup = MakeSetup(2, pool.view(), nullptr);
     const std::vector<TransferEvent>& events = setup.events;
-    ReceivePool stock;
-    PagePromise promise(ticket, &setup, &stock, 0);
+    ReceivePool receive_pool;
+    PagePromise promise(ticket, &setup, &receive_pool, 0);
     promise.Begin(ticket, 0);
     AwaitInflow await{.ticket_id = {}, .epoch = 1, .pages = {5, 9, 2}, .n_planes = 1, .n_pages = 1};
     REQUIRE(promise.Name(std::move(await), 0).ok());
@@ -132,7 +132,7 @@ TEST_CASE("promise: named pages are reported as they fill, and not after the las
     promise.Ended(ticket, std::nullopt, 0);
     REQUIRE(events.size() == 1);
     CHECK(std::holds_alternative<InflowFailed>(events[0]) == !whole);
-    CHECK(stock.in_pool() == 0);
+    CHECK(receive_pool.in_pool() == 0);
   }
 }
 

@@ -144,7 +144,7 @@ struct PartsRig {
       REQUIRE(node->core->n_operations() == 0);
       REQUIRE(node->link->idle());
     }
-    REQUIRE(sink.core->stock().owed() == 0);
+    REQUIRE(sink.core->receive_pool().owed() == 0);
     REQUIRE(sink.core->bound_pages() == 0);
     REQUIRE(posted.empty());
   }
@@ -190,7 +190,7 @@ struct PartsRig {
     REQUIRE(event.ticket_id == sources[kTail].ticket.id);
     REQUIRE_FALSE(event.status.ok());
     aborted = event.status;
-    // The handoff's pages are in the stock now: reuse every page that may be taken.
+    // The handoff's pages are in the receive pool now: reuse every page that may be taken.
     sink.core->Handle(ReclaimPages{16}, cluster.now_us);
     Look();
   }

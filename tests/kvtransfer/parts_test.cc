@@ -42,7 +42,7 @@ TEST_CASE("parts: OPENs and room in any order, every cell lands in its page") {
       CHECK(Count<HandoffPromised>(*rig.sources[n].node) == 1);
     }
     CHECK(rig.sink.core->counters().bytes_received == uint64_t(PartsRig::kKvBytes));
-    CHECK(rig.sink.core->stock().promises() == 1);
+    CHECK(rig.sink.core->receive_pool().promises() == 1);
     rig.RequireOver();
   } while (std::next_permutation(order.begin(), order.end()));
 }
@@ -152,7 +152,7 @@ TEST_CASE("parts: a cancel by either end reaches all of them, however early") {
   rig.RunUntilIdle(100'000);
   CHECK_FALSE(rig.arrived);
   for (const auto& node : rig.cluster.nodes) CHECK_FALSE(node->core->busy());
-  CHECK(rig.sink.owned.size() + size_t(rig.sink.core->stock().in_pool()) == 16);
+  CHECK(rig.sink.owned.size() + size_t(rig.sink.core->receive_pool().in_pool()) == 16);
 }
 
 TEST_CASE("parts: a range that does not fit into its promise fails with it") {

@@ -90,12 +90,12 @@ TEST_CASE("R10 R14: a source that never goes on is ended by time alone, with the
     source.core->Handle(OpenHandoff{MakeTicket(n, 2, 2, 8), 2, sink.link->address()},
                         cluster.now_us);
   cluster.RunUntilIdle(15'000'000);
-  CHECK(sink.core->stock().owed() == 16);
+  CHECK(sink.core->receive_pool().owed() == 16);
   CHECK(CoreCluster::Find<HandoffEnded>(source)->status.code() ==
         absl::StatusCode::kResourceExhausted);
   cluster.RunUntilIdle(60'000'000);
   CHECK(cluster.now_us - start_us < 31'000'000);
-  CHECK(sink.core->stock().free_pages() == 16);
+  CHECK(sink.core->receive_pool().free_pages() == 16);
   CHECK_FALSE(source.core->busy());
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("R17: KV without its commit is never used, however complete") {
     pair->cluster.RunUntilIdle(10'000'000);
     CHECK(CoreCluster::Find<HandoffArrived>(pair->sink) == nullptr);
     CHECK(CoreCluster::Find<HandoffAborted>(pair->sink) != nullptr);
-    CHECK(pair->sink.core->stock().free_pages() == 16);
+    CHECK(pair->sink.core->receive_pool().free_pages() == 16);
   }
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("R44 R45: a storm of cancels costs no page and no time") {
       pair.sink.Lend(5, pair.cluster.now_us);
     }
     pair.source.events.clear();
-    REQUIRE(pair.sink.core->stock().free_pages() == 16);
+    REQUIRE(pair.sink.core->receive_pool().free_pages() == 16);
   }
   CHECK(n_arrived >= 400);
   pair.RequireQuiet();
@@ -273,7 +273,7 @@ TEST_CASE("R48: ten idle minutes, and then a burst") {
       for (const int32_t page : arrived->pages) pair.sink.Own(page);
     }
     pair.sink.Lend(16, pair.cluster.now_us);
-    CHECK(pair.sink.core->stock().free_pages() == 16);
+    CHECK(pair.sink.core->receive_pool().free_pages() == 16);
     pair.RequireQuiet();
   };
   burst(1);

@@ -109,7 +109,7 @@ TEST_CASE("OPEN, COMMIT and CANCEL that come twice, or after the end, get the sa
   CHECK(peer.Next<wire::Promise>().chunk_bytes == 300);
   peer.Send(wire::Open{kTicket});
   peer.Next<wire::Promise>();
-  CHECK(peer.sink.core->stock().free_pages() == 5);
+  CHECK(peer.sink.core->receive_pool().free_pages() == 5);
   for (const uint32_t page : {0u, 1u}) {
     peer.Announce(peer.Page(kTicket, page, page));
     CHECK(peer.Next<wire::Ack>().chunk_seq == page);
@@ -197,7 +197,7 @@ TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its h
       peer.sink.core->Handle(CancelHandoff{kTicket.id, 1}, peer.cluster.now_us);
       CHECK(peer.sink.core->n_operations() == 1);
       peer.Run();
-      CHECK(peer.sink.core->stock().free_pages() == 8);
+      CHECK(peer.sink.core->receive_pool().free_pages() == 8);
     } else {
       peer.Next<wire::Ack>();
       peer.Next<wire::Ack>();
@@ -219,7 +219,7 @@ TEST_CASE("a digest of other chunks fails the handoff") {
   peer.Send(wire::Commit{kHandoff, 1, 2});
   CHECK(peer.Next<wire::Cancel>().code == static_cast<uint32_t>(absl::StatusCode::kDataLoss));
   CHECK(CoreCluster::Find<HandoffArrived>(peer.sink) == nullptr);
-  CHECK(peer.sink.core->stock().free_pages() == 8);
+  CHECK(peer.sink.core->receive_pool().free_pages() == 8);
 }
 
 TEST_CASE("a peer that breaks the protocol loses its connection, and its pages come back") {
@@ -238,7 +238,7 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
         peer.sink.core->Tick(peer.cluster.now_us);
       }
       CHECK(CoreCluster::Find<HandoffAborted>(peer.sink) != nullptr);
-      CHECK(peer.sink.core->stock().free_pages() == 8);
+      CHECK(peer.sink.core->receive_pool().free_pages() == 8);
       CHECK_FALSE(peer.sink.core->busy());
     }
     return lost;

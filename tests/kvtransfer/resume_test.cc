@@ -194,7 +194,7 @@ TEST_CASE("a peer killed at any step: the other end lets go of everything within
       REQUIRE_FALSE(live.core->busy());
       REQUIRE(cluster.now_us - start_us < (kill_sink ? 1'000'000 : kPeerTimeoutUs + 100'000));
       REQUIRE(live.core->n_operations() == 0);
-      REQUIRE(live.core->stock().owed() == 0);
+      REQUIRE(live.core->receive_pool().owed() == 0);
       REQUIRE(live.PagesAccounted());
       REQUIRE(live.link->idle());
     }

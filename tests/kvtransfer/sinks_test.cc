@@ -99,7 +99,7 @@ TEST_CASE("sinks: a handoff is promised, received, and answered the same after i
   Rig rig;
   rig.FromSource(rig.from, wire::Open{kTicket});
   rig.link.Take<wire::Promise>(rig.from);
-  CHECK(rig.sinks.stock().free_pages() == 5);
+  CHECK(rig.sinks.receive_pool().free_pages() == 5);
   rig.Bring(kTicket);
   rig.link.Take<wire::Committed>(rig.from);
   const auto arrived = rig.Take<HandoffArrived>();
@@ -131,14 +131,14 @@ TEST_CASE("sinks: who asked first is promised first, and a suspended one keeps i
   rig.Settle();
   rig.Cancel(kTicket.id, 1);
   rig.link.Take<wire::Promise>(other);  // the second cannot be answered now
-  CHECK(rig.sinks.stock().free_pages() == 2);
+  CHECK(rig.sinks.receive_pool().free_pages() == 2);
   const ConnectionId again = rig.Accept(kSource);
   rig.FromSource(again, wire::Open{second});
   rig.link.Take<wire::NoRoom>(again);
   rig.Cancel(third.id, 1);
   rig.link.Take<wire::Cancel>(other);
   rig.link.Take<wire::Promise>(again);
-  CHECK(rig.sinks.stock().free_pages() == 0);
+  CHECK(rig.sinks.receive_pool().free_pages() == 0);
 }
 
 TEST_CASE("sinks: pages of an inflow are named before its OPEN or after it") {
@@ -157,7 +157,7 @@ TEST_CASE("sinks: pages of an inflow are named before its OPEN or after it") {
     rig.link.Take<wire::Committed>(rig.from);
     CHECK(rig.Take<InflowArrived>().back().n_planes == 2);
     CHECK(rig.pool.cell(11, 1)[0] == std::byte{0x5a});
-    CHECK(rig.sinks.stock().free_pages() == 8);
+    CHECK(rig.sinks.receive_pool().free_pages() == 8);
   }
   Rig rig;
   rig.Await(inflow, {10, 11, 12});  // not the pages of the ticket
@@ -199,7 +199,7 @@ TEST_CASE("sinks: several sources fill a promise, the first OPEN takes its pages
     for (const Ticket& ticket : tickets) {
       rig.FromSource(rig.from, wire::Open{ticket});
       rig.link.Take<wire::Promise>(rig.from);
-      CHECK(rig.sinks.stock().owed() == 4);
+      CHECK(rig.sinks.receive_pool().owed() == 4);
     }
     for (const Ticket& ticket : tickets) {
       CHECK(rig.Take<HandoffArrived>().empty());
@@ -241,7 +241,7 @@ TEST_CASE("sinks: one source fails, all fail, and pages come back when nothing w
   rig.Land(0);
   CHECK(rig.Take<HandoffAborted>().size() == 1);
   CHECK(rig.sinks.empty());
-  CHECK(rig.sinks.stock().free_pages() == 8);
+  CHECK(rig.sinks.receive_pool().free_pages() == 8);
   rig.link.sent.clear();
   rig.FromSource(rig.from, wire::Open{MakePart(last, 5, 1, 1)});  // too late
   rig.link.Take<wire::Cancelled>(rig.from);
@@ -265,7 +265,7 @@ TEST_CASE("sinks: a broken connection keeps what arrived, that of a peer given u
   rig.FromSource(again, wire::Promise{});  // no source promises
   CHECK(rig.Take<HandoffAborted>().size() == 1);
   CHECK(rig.setup.counters.connections_lost == 2);
-  CHECK(rig.sinks.stock().free_pages() == 8);
+  CHECK(rig.sinks.receive_pool().free_pages() == 8);
 }
 
 TEST_CASE("sinks: a chunk of another connection or handoff is refused with a reason") {

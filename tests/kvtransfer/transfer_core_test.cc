@@ -16,8 +16,8 @@ TEST_CASE("a handoff moves every byte into promised pages and commits once") {
   pair.Open(ticket);
   pair.cluster.RunUntilQuiet();
   REQUIRE(CoreCluster::Find<HandoffPromised>(pair.source) != nullptr);
-  CHECK(pair.sink.core->stock().free_pages() == 9);
-  CHECK(pair.sink.core->stock().in_pool() == 16);  // a promise is a count
+  CHECK(pair.sink.core->receive_pool().free_pages() == 9);
+  CHECK(pair.sink.core->receive_pool().in_pool() == 16);  // a promise is a count
   pair.SendAll(ticket);
   pair.cluster.RunUntilQuiet();
   CHECK(pair.sink.core->bound_pages() == 5);
@@ -111,12 +111,12 @@ TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in or
   read();
   CHECK(promised == std::vector<uint64_t>{1});
   CHECK(no_room == std::vector<uint64_t>{2, 3});
-  const ReceivePoolChanged* stock = nullptr;
+  const ReceivePoolChanged* changed = nullptr;
   for (const TransferEvent& event : pair.sink.events)
-    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) stock = e;
-  REQUIRE(stock != nullptr);
-  CHECK(stock->waiting == 2);
-  CHECK(stock->free_pages == 0);
+    if (const auto* e = std::get_if<ReceivePoolChanged>(&event)) changed = e;
+  REQUIRE(changed != nullptr);
+  CHECK(changed->waiting == 2);
+  CHECK(changed->free_pages == 0);
   // One page would be enough for the third handoff, but the second asked first.
   pair.sink.Lend(1, pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
@@ -246,7 +246,7 @@ TEST_CASE("a stopped peer is given up after the timeout, and everything comes ba
     CHECK(status.code() == absl::StatusCode::kUnavailable);
     CHECK(live.core->n_operations() == 0);
     CHECK(live.PagesAccounted());
-    CHECK(live.core->stock().owed() == 0);
+    CHECK(live.core->receive_pool().owed() == 0);
   }
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("withheld acknowledgements stall the source until its deadline, and lo
   CHECK(CoreCluster::Find<HandoffArrived>(sink) == nullptr);
   CHECK(CoreCluster::Find<HandoffAborted>(sink) != nullptr);
   CHECK(sink.core->counters().chunks_received > 0);
-  CHECK(sink.core->stock().free_pages() == 8);
+  CHECK(sink.core->receive_pool().free_pages() == 8);
 }
 
 TEST_CASE("a later epoch replaces an earlier one at the sink") {
@@ -323,7 +323,7 @@ TEST_CASE("shutting down ends everything and gives the lent pages back") {
     leaving.core->CloseConnections(pair.cluster.now_us);
     leaving.core->GiveLentPagesBack();
     CHECK(CoreCluster::Find<PagesReturned>(leaving)->pages.size() == (who == 0 ? 0u : 16u));
-    CHECK(leaving.core->stock().in_pool() == 0);
+    CHECK(leaving.core->receive_pool().in_pool() == 0);
   }
 }
 

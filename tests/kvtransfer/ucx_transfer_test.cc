@@ -238,7 +238,7 @@ TEST_CASE("both workers can be source and sink of each other at once") {
   CHECK(b.Wait<HandoffEnded>()->status.ok());
 }
 
-TEST_CASE("many handoffs through a small stock: all arrive, in the order they asked") {
+TEST_CASE("many handoffs through a small receive pool: all arrive, in the order they asked") {
   constexpr int kHandoffs = 60;
   UcxNode source(TestOptions(1), 16, {10'000, 20'000});
   UcxNode sink(TestOptions(2), 10, {10'000, 20'000});

@@ -115,20 +115,20 @@ TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equ
   std::vector<OfferedWorker> offered = Idle(2);
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 8192;
   const RelayPlanRequest request{.tokens = 32768, .rules = {.max_ranks = 2}};
-  const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
-  REQUIRE(RanksOf(degree) == std::vector<int>{0, 1});
-  REQUIRE(degree.slices.size() == 8);  // the first of six would have 10,000 tokens
-  CHECK(degree.slices.back().end == 32768);
+  const RelayPlan relay_plan = PlanRelay(Cost(), PlanRecord(), offered, request);
+  REQUIRE(RanksOf(relay_plan) == std::vector<int>{0, 1});
+  REQUIRE(relay_plan.slices.size() == 8);  // the first of six would have 10,000 tokens
+  CHECK(relay_plan.slices.back().end == 32768);
   double before = 0;
   std::vector<double> works;
-  for (const int tokens : TokensOf(degree)) {
+  for (const int tokens : TokensOf(relay_plan)) {
     CHECK(tokens <= 8192);
     CHECK(tokens % 64 == 0);
     works.push_back(Cost().Layer(tokens, before));
     before += tokens;
   }
   for (const double work : works) CHECK(work == Approx(works[0]).epsilon(.05));
-  CHECK(degree.seconds < .52 * degree.alone);
+  CHECK(relay_plan.seconds < .52 * relay_plan.alone);
   // One round is used where one is enough.
   for (OfferedWorker& worker : offered) worker.max_slice_tokens = 32768;
   CHECK(PlanRelay(Cost(), PlanRecord(), offered, request).slices.size() == 2);
@@ -318,10 +318,10 @@ TEST_CASE("who has the beginning is first, though others could begin sooner") {
   offered[1].cached = 4096;
   offered[1].alone_seconds = Cost().Alone(4096, 4096);
   offered[2].slice_seconds = .01;
-  const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered,
-                                     {.tokens = 8192, .rules = {.max_ranks = 2}, .must = 1});
-  CHECK(RanksOf(degree) == std::vector<int>{1, 2});
-  CHECK(degree.slices.front().end > 4096);
+  const RelayPlan relay_plan = PlanRelay(Cost(), PlanRecord(), offered,
+                                         {.tokens = 8192, .rules = {.max_ranks = 2}, .must = 1});
+  CHECK(RanksOf(relay_plan) == std::vector<int>{1, 2});
+  CHECK(relay_plan.slices.front().end > 4096);
 }
 
 TEST_CASE("whatever is offered: slices add up, and the prediction is not above one worker's") {
@@ -349,9 +349,9 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
     for (OfferedWorker& worker : offered)
       worker.cached =
           64 * static_cast<int>(random() % static_cast<size_t>(request.tokens / 64 + 1));
-    const RelayPlan degree = PlanRelay(Cost(), PlanRecord(), offered, request);
-    const std::vector<int> ranks = RanksOf(degree), tokens = TokensOf(degree);
-    CHECK(degree.slices.back().end == request.tokens);
+    const RelayPlan relay_plan = PlanRelay(Cost(), PlanRecord(), offered, request);
+    const std::vector<int> ranks = RanksOf(relay_plan), tokens = TokensOf(relay_plan);
+    CHECK(relay_plan.slices.back().end == request.tokens);
     CHECK(tokens.size() % ranks.size() == 0);
     in_rounds += tokens.size() > ranks.size();
     for (size_t i = 1; i < ranks.size(); ++i) {
@@ -359,11 +359,12 @@ TEST_CASE("whatever is offered: slices add up, and the prediction is not above o
             offered[static_cast<size_t>(ranks[i])].place);
     }
     for (size_t i = 0; i < tokens.size() && ranks.size() > 1; ++i) {
-      CHECK(degree.slices[i].worker == ranks[i % ranks.size()]);
+      CHECK(relay_plan.slices[i].worker == ranks[i % ranks.size()]);
       CHECK(tokens[i] > 0);
-      CHECK(tokens[i] <= offered[static_cast<size_t>(degree.slices[i].worker)].max_slice_tokens);
+      CHECK(tokens[i] <=
+            offered[static_cast<size_t>(relay_plan.slices[i].worker)].max_slice_tokens);
     }
-    CHECK(degree.seconds <= degree.alone);
+    CHECK(relay_plan.seconds <= relay_plan.alone);
     max = std::max(max, ranks.size());
   }
   CHECK(max >= 4);

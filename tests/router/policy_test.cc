@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr AttemptSpec kShape{.n_prompt = 100, .max_tokens = 20};
+constexpr AttemptSpec kSpec{.n_prompt = 100, .max_tokens = 20};
 constexpr AttemptSpec kOneToken{.n_prompt = 100, .max_tokens = 1};
 
 Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
@@ -24,14 +24,14 @@ Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
 }
 
 std::pair<Incarnation, Incarnation> Pair(const std::vector<Candidate>& candidates,
-                                         const AttemptSpec& shape = kShape) {
-  const std::optional<Plan> plan = ChoosePlan(candidates, shape);
+                                         const AttemptSpec& spec = kSpec) {
+  const std::optional<Plan> plan = ChoosePlan(candidates, spec);
   REQUIRE(plan.has_value());
   return {plan->prefill(), plan->decode};
 }
 
 Plan Alone(Incarnation prefill, Incarnation decode, double predicted_ms = 0) {
-  return {.slices = {{prefill, kShape.n_prompt}},
+  return {.slices = {{prefill, kSpec.n_prompt}},
           .decode = decode,
           .predicted_seconds = predicted_ms / 1e3};
 }
@@ -40,14 +40,14 @@ using Ids = std::pair<Incarnation, Incarnation>;
 
 // Plans a relay with pages of 16 tokens; the request's 100 tokens take 90 ms of each worker's
 // prefill_seconds.
-Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpec& shape = kShape,
+Plan Relay(const Plan& plan, std::vector<Candidate> candidates, const AttemptSpec& spec = kSpec,
            int max_ranks = 2) {
   for (Candidate& c : candidates) {
-    c.prompt_seconds = c.uncached_seconds = 0.9e-3 * shape.n_prompt;
+    c.prompt_seconds = c.uncached_seconds = 0.9e-3 * spec.n_prompt;
     c.cost.token = 0.9e-3;
     c.ahead_seconds = c.slice_ahead_seconds = c.prefill_seconds - c.prompt_seconds;
   }
-  return ShareWithHeads(plan, candidates, shape, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks},
+  return ShareWithHeads(plan, candidates, spec, 16, 0, {.min_tokens = 1, .max_ranks = max_ranks},
                         PlanRecord());
 }
 
@@ -77,11 +77,11 @@ TEST_CASE("a slow link to the decode worker counts as far as computing does not 
     c.links = {{.peer = 3, .bytes_per_second = bytes_per_second}};
     return c;
   };
-  const auto chosen = [&](double bytes_per_second, const AttemptSpec& shape = kShape) {
+  const auto chosen = [&](double bytes_per_second, const AttemptSpec& spec = kSpec) {
     return Pair({with_link(Worker(1, Role::kPrefill, 200, 10), bytes_per_second),
                  with_link(Worker(2, Role::kPrefill, 250, 10), 1e9),
                  Worker(3, Role::kDecode, 1, 50)},
-                shape)
+                spec)
         .first;
   };
   CHECK(chosen(1e9) == 1);
@@ -134,8 +134,8 @@ TEST_CASE("a worker that can never hold the request is not chosen") {
   const Candidate prefill = Worker(2, Role::kPrefill, 10, 10);
   CHECK(Pair({small, prefill, Worker(3, Role::kDecode, 1, 99)}) == Ids(2, 3));
   CHECK(Pair({small, prefill}) == Ids(2, 2));  // the prefill worker serves alone
-  CHECK_FALSE(ChoosePlan(std::vector<Candidate>{small}, kShape).has_value());
-  CHECK_FALSE(ChoosePlan({}, kShape).has_value());
+  CHECK_FALSE(ChoosePlan(std::vector<Candidate>{small}, kSpec).has_value());
+  CHECK_FALSE(ChoosePlan({}, kSpec).has_value());
 }
 
 std::vector<Candidate> RandomCandidates(std::mt19937_64& random) {
@@ -151,9 +151,9 @@ TEST_CASE("the order of the candidates does not matter") {
   std::mt19937_64 random(1);
   for (int run = 0; run < 2000; ++run) {
     std::vector<Candidate> candidates = RandomCandidates(random);
-    const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
+    const std::optional<Plan> plan = ChoosePlan(candidates, kSpec);
     std::shuffle(candidates.begin(), candidates.end(), random);
-    REQUIRE(ChoosePlan(candidates, kShape) == plan);
+    REQUIRE(ChoosePlan(candidates, kSpec) == plan);
   }
 }
 
@@ -167,9 +167,9 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
   CHECK(relay.slices == std::vector<PlannedSlice>{{6, 48}, {5, 100}});
   // Both can start after 40 ms of queue; the tail has 52 of the 100 tokens.
   CHECK(1e3 * relay.predicted_seconds == Approx(30 + 40 + 0.52 * 90));
-  CHECK(relay.PrefillWorkAt(6, kShape).tokens == 48);
-  CHECK(relay.PrefillWorkAt(5, kShape).tokens == 52);
-  CHECK(relay.PrefillWorkAt(5, kShape).pairs == 52 * 48 + 52 * 26);
+  CHECK(relay.PrefillWorkAt(6, kSpec).tokens == 48);
+  CHECK(relay.PrefillWorkAt(5, kSpec).tokens == 52);
+  CHECK(relay.PrefillWorkAt(5, kSpec).pairs == 52 * 48 + 52 * 26);
   CHECK(Ranks(Relay(Alone(6, 1), {decode, a, b, c})) == Incarnations{1, 5, 6});
   CHECK(Ranks(Relay(Alone(7, 1), {decode, b, c})) == Incarnations{1, 6, 7});
   CHECK(Ranks(Relay(Alone(5, 0), {a, b}, kOneToken)) == Incarnations{0, 5, 6});
@@ -177,19 +177,19 @@ TEST_CASE("a relay: the two best prefill workers, the greater one is the head") 
 
 TEST_CASE("a relay of more ranks: those that can begin soonest, as many as are sooner") {
   std::vector<Candidate> candidates = {Worker(1, Role::kDecode, 1, 30)};
-  const AttemptSpec shape{.n_prompt = 400, .max_tokens = 2};
+  const AttemptSpec spec{.n_prompt = 400, .max_tokens = 2};
   for (Incarnation worker = 5; worker < 10; ++worker)
     candidates.push_back(Worker(worker, Role::kPrefill, 360, 10));  // 360 ms: all its own work
   const Plan plan = Alone(7, 1, 390);
-  CHECK(Ranks(Relay(plan, candidates, shape, 3)) == Incarnations{1, 5, 6, 7});
-  const Plan five = Relay(plan, candidates, shape, 9);
+  CHECK(Ranks(Relay(plan, candidates, spec, 3)) == Incarnations{1, 5, 6, 7});
+  const Plan five = Relay(plan, candidates, spec, 9);
   CHECK(Ranks(five) == Incarnations{1, 5, 6, 7, 8, 9});
   CHECK(five.slices == std::vector<PlannedSlice>{{9, 80}, {8, 160}, {7, 240}, {6, 320}, {5, 400}});
   CHECK(1e3 * five.predicted_seconds == Approx(30 + 80 * 0.9));
-  CHECK(five.PrefillWorkAt(5, shape).tokens == 80);
+  CHECK(five.PrefillWorkAt(5, spec).tokens == 80);
   // The plan does not wait for a busy worker.
   candidates[2] = Worker(6, Role::kPrefill, 360 + 100, 10);
-  CHECK(Ranks(Relay(plan, candidates, shape, 9)) == Incarnations{1, 5, 7, 8, 9});
+  CHECK(Ranks(Relay(plan, candidates, spec, 9)) == Incarnations{1, 5, 7, 8, 9});
 }
 
 TEST_CASE("pages are taken in ascending order: decode worker, tail, head; else no relay") {
@@ -230,11 +230,11 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
   int relays = 0;
   for (int run = 0; run < 2000; ++run) {
     std::vector<Candidate> candidates = RandomCandidates(random);
-    const std::optional<Plan> plan = ChoosePlan(candidates, kShape);
+    const std::optional<Plan> plan = ChoosePlan(candidates, kSpec);
     REQUIRE(plan.has_value());
-    const Plan relay = Relay(*plan, candidates, kShape, 4);
+    const Plan relay = Relay(*plan, candidates, kSpec, 4);
     std::shuffle(candidates.begin(), candidates.end(), random);
-    REQUIRE(Relay(*plan, candidates, kShape, 4) == relay);
+    REQUIRE(Relay(*plan, candidates, kSpec, 4) == relay);
     if (!relay.is_relay()) continue;
     ++relays;
     REQUIRE(relay.decode <= relay.prefill());
@@ -245,8 +245,8 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
       REQUIRE(relay.BeginOf(i) % 16 == 0);
       REQUIRE(relay.BeginOf(i) > relay.BeginOf(i - 1));
     }
-    REQUIRE(relay.BeginOf(relay.slices.size() - 1) < kShape.n_prompt);
-    REQUIRE(relay.slices.back().end == kShape.n_prompt);
+    REQUIRE(relay.BeginOf(relay.slices.size() - 1) < kSpec.n_prompt);
+    REQUIRE(relay.slices.back().end == kSpec.n_prompt);
   }
   CHECK(relays > 150);
   CHECK(relays < 2000);
@@ -254,7 +254,7 @@ TEST_CASE("the order of the candidates does not matter for a relay either") {
 
 TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
   Plan plan{.slices = {{7, 32}, {6, 64}, {5, 96}, {7, 128}, {6, 160}, {5, 192}}, .decode = 1};
-  const AttemptSpec shape{.n_prompt = 192, .max_tokens = 20};
+  const AttemptSpec spec{.n_prompt = 192, .max_tokens = 20};
   const auto replace = [&plan](Incarnation lost) {
     for (PlannedSlice& slice : plan.slices)
       if (slice.worker == lost) slice.worker = 7;
@@ -265,7 +265,7 @@ TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
   CHECK(plan.HopTokens() == std::vector<int32_t>{0, 64, 32, 0, 64});
   CHECK(plan.HeadWorkers() == Incarnations{7});
   CHECK(plan.n_rounds() == 2);
-  CHECK(plan.PrefillWorkAt(7, shape).tokens == 128);
+  CHECK(plan.PrefillWorkAt(7, spec).tokens == 128);
   replace(5);
   CHECK(plan.HopTokens() == std::vector<int32_t>{0, 0, 0, 0, 0});
   CHECK(plan.n_rounds() == 1);

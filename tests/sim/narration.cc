@@ -75,7 +75,7 @@ std::string One(const HandoffAborted& m) {
 }
 std::string One(const PagesReturned& m) { return StrFormat("%d pages back", m.pages.size()); }
 std::string One(const ReceivePoolChanged& m) {
-  return StrFormat("stock %d, waiting %d", m.free_pages, m.waiting);
+  return StrFormat("receive pool %d, waiting %d", m.free_pages, m.waiting);
 }
 std::string One(const InflowArrived& m) {
   return StrFormat("inflow %x/%d: %d planes, %d pages", m.ticket_id.high, m.epoch, m.n_planes,

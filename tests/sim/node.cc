@@ -363,7 +363,8 @@ void Node::OnTransferEvent(TransferEvent event) {
 bool Node::IsQuiet() const {
   return core_->IsQuiet() && engine_inbox_.empty() && link_inbox_.empty() && !transfer_->busy() &&
          transfer_->n_operations() == 0 && link_->idle() && pool_->held() == link_pages_ &&
-         transfer_->stock().free_pages() == link_pages_ && (filter_ == nullptr || filter_->idle());
+         transfer_->receive_pool().free_pages() == link_pages_ &&
+         (filter_ == nullptr || filter_->idle());
 }
 
 std::string Node::Describe() const {
@@ -375,8 +376,8 @@ std::string Node::Describe() const {
       "%d bound, %d tickets wait), %d operations, inboxes %d and %d%s",
       paused_ ? "paused, " : "", core_->IsQuiet() ? "quiet, " : "", m.prefill_prompts,
       m.load.decode_rows, m.load.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode,
-      m.pages_lent, transfer_->stock().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
-      transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
+      m.pages_lent, transfer_->receive_pool().free_pages(), transfer_->bound_pages(),
+      m.handoffs_waiting, transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
       transfer_->busy() ? ", handoffs open" : "");
 }
 

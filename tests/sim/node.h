@@ -61,7 +61,7 @@ class Node {
   void PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes);
 
   // --- the end
-  bool IsQuiet() const;  // no request, no handoff, no held cell, all pages free or in the stock
+  bool IsQuiet() const;  // no request, no handoff, no held cell, all pages free or lent
   bool has_work() const { return !core_->IsQuiet(); }
   // The three parts of Worker::Stop, with time between them.
   void CloseEngine();

@@ -81,11 +81,12 @@ void Node::CheckEngine() const {
 }
 
 void Node::CheckLink() const {
-  const int stock = transfer_->stock().in_pool(), bound = transfer_->bound_pages();
-  Require(stock + bound == link_pages_, "worker %d: %d pages lent, but %d in stock and %d bound",
-          index_, link_pages_, stock, bound);
-  Require(transfer_->stock().owed() >= 0 && transfer_->stock().free_pages() >= 0,
-          "worker %d: stock oversold", index_);
+  const int pooled = transfer_->receive_pool().in_pool(), bound = transfer_->bound_pages();
+  Require(pooled + bound == link_pages_,
+          "worker %d: %d pages lent, but %d in the pool and %d bound", index_, link_pages_, pooled,
+          bound);
+  Require(transfer_->receive_pool().owed() >= 0 && transfer_->receive_pool().free_pages() >= 0,
+          "worker %d: receive pool oversold", index_);
 }
 
 // Returns the pages with these bytes; empty: the bytes belong to a bounce slot.

@@ -231,17 +231,17 @@ TEST_CASE("CPU lists") {
 }
 
 TEST_CASE("KV memory is what contexts need, within a share of the machine") {
-  KvSizing wish;
-  wish.page_bytes = 1000;
-  wish.pages_per_context = 10;
-  wish.contexts = 5;
-  wish.memory_bytes = 1000000;
-  wish.n_workers = 2;
-  CHECK(ChooseKvBytes(wish) == 50000);
-  wish.contexts = 1000;
-  CHECK(ChooseKvBytes(wish) == 125000);
-  wish.memory_bytes = 1000;
-  CHECK(ChooseKvBytes(wish) == 2000);
+  KvSizing sizing;
+  sizing.page_bytes = 1000;
+  sizing.pages_per_context = 10;
+  sizing.contexts = 5;
+  sizing.memory_bytes = 1000000;
+  sizing.n_workers = 2;
+  CHECK(ChooseKvBytes(sizing) == 50000);
+  sizing.contexts = 1000;
+  CHECK(ChooseKvBytes(sizing) == 125000);
+  sizing.memory_bytes = 1000;
+  CHECK(ChooseKvBytes(sizing) == 2000);
 }
 
 }  // namespace
