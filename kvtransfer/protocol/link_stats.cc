@@ -44,10 +44,10 @@ void LinkStats::On(const RoundTrip& trip, int64_t) {
 std::vector<LinkReport> LinkStats::links() const {
   std::vector<LinkReport> links;
   for (const auto& [incarnation, peer] : peers_)
-    links.push_back({.peer = incarnation,
+    links.push_back({.rate = {.peer = incarnation,
+                              .bytes_per_second = peer.meter.bytes_per_second(),
+                              .round_trip_us = peer.meter.round_trip_us()},
                      .address = peer.address,
-                     .bytes_per_second = peer.meter.bytes_per_second(),
-                     .round_trip_us = peer.meter.round_trip_us(),
                      .bytes = peer.bytes_arrived});
   return links;
 }

@@ -141,8 +141,7 @@ void TransferCore::EmitLinks(int64_t now_us) {
   emitted_links_ = links_.version();
   LinksMeasured measured;
   for (const LinkReport& link : links_.links())
-    if (link.bytes_per_second >= 1)
-      measured.links.push_back({link.peer, link.bytes_per_second, link.round_trip_us});
+    if (link.rate.bytes_per_second >= 1) measured.links.push_back(link.rate);
   if (measured.links.empty()) return;
   links_emitted_us_ = now_us;
   on_event_(std::move(measured));

@@ -225,10 +225,8 @@ std::string_view NameOf(Traffic traffic);  // "chain", "decode"
 
 // The link to one peer that receives handoffs from this worker, for metrics.
 struct LinkReport {
-  Incarnation peer = 0;
+  LinkRate rate{};  // while there were bytes to carry; bytes_per_second 0: unknown
   std::string address;
-  double bytes_per_second = 0;  // while there were bytes to carry; 0: unknown
-  int64_t round_trip_us = 0;    // of a message and its answer on an idle link; 0: unknown
   std::array<uint64_t, kTraffics> bytes{};  // of cells that arrived, each counted once; by Traffic
 };
 

@@ -89,10 +89,10 @@ std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
   std::vector<MetricRow<LinkReport>> rows = {
       {kGauge, "baton_kv_link_bytes_per_second",
        "What the link to a worker carried while it was busy; 0: not known.", labels,
-       &LinkReport::bytes_per_second},
+       [](const LinkReport& link) { return link.rate.bytes_per_second; }},
       {kGauge, "baton_kv_link_round_trip_seconds", "Of a message on an idle link; 0: not known.",
        labels,
-       [](const LinkReport& link) { return static_cast<double>(link.round_trip_us) / 1e6; }},
+       [](const LinkReport& link) { return static_cast<double>(link.rate.round_trip_us) / 1e6; }},
   };
   for (size_t kind = 0; kind < kTraffics; ++kind) {
     rows.push_back({kTotal, "baton_relay_bytes_total",
@@ -116,10 +116,10 @@ std::string WorkerEndpoint::Text() {
   const WorkerMetrics metrics = read_();
   series_.Take(metrics);
   for (const LinkReport& link : metrics.links) {
-    auto it = links_.find(link.peer);
+    auto it = links_.find(link.rate.peer);
     if (it == links_.end()) {
       MetricTable<LinkReport> series(&registry_, LinkRows(With(labels_, {{"link", link.address}})));
-      it = links_.emplace(link.peer, std::move(series)).first;
+      it = links_.emplace(link.rate.peer, std::move(series)).first;
     }
     it->second.Take(link);
   }

@@ -28,7 +28,7 @@ TEST_CASE("links: bytes count once, under way by kind of traffic and arrived by 
   CHECK(stats.under_way(Traffic::kDecode) == 20);
   const std::vector<LinkReport> links = stats.links();
   REQUIRE(links.size() == 2);
-  CHECK(links[0].peer == 7);
+  CHECK(links[0].rate.peer == 7);
   CHECK(links[0].address == "a");
   CHECK(links[0].bytes == std::array<uint64_t, kTraffics>{200, 50});
   CHECK(links[1].bytes == std::array<uint64_t, kTraffics>{0, 0});
@@ -40,11 +40,11 @@ TEST_CASE("links: a rate and a round trip are those of the peer") {
   stats.Measure(&flow, 0, 2 << 20, 0);
   stats.Measure(&flow, 1 << 20, 1 << 20, 1'000'000);  // first of its spell, with the latency
   stats.Measure(&flow, 2 << 20, 0, 2'000'000);
-  CHECK(stats.links()[0].bytes_per_second == Approx(1 << 20));
+  CHECK(stats.links()[0].rate.bytes_per_second == Approx(1 << 20));
   stats.On(RoundTrip{7, 800}, 0);
   stats.On(RoundTrip{9, 100}, 0);  // not a peer that is handed over to
   REQUIRE(stats.links().size() == 1);
-  CHECK(stats.links()[0].round_trip_us == 800);
+  CHECK(stats.links()[0].rate.round_trip_us == 800);
 }
 
 TEST_CASE("links: beyond the bound a peer without a handoff is forgotten, never another") {
@@ -59,8 +59,8 @@ TEST_CASE("links: beyond the bound a peer without a handoff is forgotten, never 
   stats.Begin(5'001, "a", Traffic::kDecode);
   const std::vector<LinkReport> links = stats.links();
   CHECK(links.size() == LinkStats::kMaxPeers + 1);
-  CHECK(links[3].peer == 5);  // 4 is forgotten
-  CHECK(links[8].peer == 10);
+  CHECK(links[3].rate.peer == 5);  // 4 is forgotten
+  CHECK(links[8].rate.peer == 10);
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_CASE("sources: cancels count for their epoch and earlier ones; commands may
   CommitHandoff commit{ticket.id, {}};
   rig.sources.On(commit, 0);
   CHECK(rig.TakeEvents().empty());
-  CHECK(rig.links.links()[0].peer == kPeer);
+  CHECK(rig.links.links()[0].rate.peer == kPeer);
 }
 
 TEST_CASE("sources: one that waits for its chunk to be read closes the connection after a while") {

@@ -151,10 +151,10 @@ TEST_CASE("a chain's chunks go before those for decode workers, which still get 
     n_beside_chain += rig.n_beside_chain;
     const std::vector<LinkReport> links = rig.rank.core->links().links();
     REQUIRE(links.size() == 2);
-    CHECK(links[0].peer == 2);
+    CHECK(links[0].rate.peer == 2);
     CHECK(links[0].address == rig.tail.link->address());
     CHECK(links[0].bytes == std::array<uint64_t, kTraffics>{8 * 400, 0});
-    CHECK(links[1].peer == 3);
+    CHECK(links[1].rate.peer == 3);
     CHECK(links[1].bytes == std::array<uint64_t, kTraffics>{0, 2 * 8 * 400});
   }
   CHECK(n_beside_chain > 50);
@@ -169,8 +169,9 @@ TEST_CASE("peers handed over to are remembered up to a bound, the idle are forgo
   }
   const std::vector<LinkReport> links = pair.source.core->links().links();
   CHECK(links.size() == LinkStats::kMaxPeers);
-  CHECK(std::any_of(links.begin(), links.end(), [](const LinkReport& l) { return l.peer == 7; }));
-  CHECK(links.back().peer == LinkStats::kMaxPeers + 50);
+  CHECK(std::any_of(links.begin(), links.end(),
+                    [](const LinkReport& l) { return l.rate.peer == 7; }));
+  CHECK(links.back().rate.peer == LinkStats::kMaxPeers + 50);
 }
 
 // Sends chunks of 1 MiB over a link that carries one after another; each is announced when fewer

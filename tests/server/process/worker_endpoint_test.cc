@@ -37,11 +37,10 @@ TEST_CASE("A link to another worker is a series for each kind of KV, from its fi
   };
   CHECK(endpoint.Text().find("baton_relay_bytes_total") == std::string::npos);
   for (const int round : {0, 1, 2}) {
-    metrics.links = {{.peer = 7,
-                      .address = "10.0.0.2:9",
-                      .bytes_per_second = 1e3 * round,
-                      .round_trip_us = 250'000 * round,
-                      .bytes = {uint64_t(4096 * round), uint64_t(100 * round)}}};
+    metrics.links = {
+        {.rate = {.peer = 7, .bytes_per_second = 1e3 * round, .round_trip_us = 250'000 * round},
+         .address = "10.0.0.2:9",
+         .bytes = {uint64_t(4096 * round), uint64_t(100 * round)}}};
     const std::string labels = "link=\"10.0.0.2:9\",model=\"m\",worker=\"w1\"} ";
     CHECK(has(absl::StrCat("baton_relay_bytes_total{kind=\"chain\",", labels, 4096 * round)));
     CHECK(has(absl::StrCat("baton_relay_bytes_total{kind=\"decode\",", labels, 100 * round)));
