@@ -1,14 +1,21 @@
 #include "planner/plan_record.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "common/check.h"
 
 namespace baton {
 namespace {
 
-constexpr double kNewest = 0.25;      // weight of the newest prompt in the mean
-constexpr double kForget = 1.0 / 32;  // share of the way back to the first margin, per other prompt
+constexpr double kNewest = 0.25;     // weight of the newest prompt in the mean
+constexpr double kForget = 1.0 / 8;  // share of the way back to the first margin, per other prompt
+constexpr double kMinRatio = 1.0 / 64;
+constexpr int kAllLengths = 0;
+
+// Mixes logarithms, so that one prompt that others held up for long does not rule out its kind.
+void Mix(double* mean, double value, double weight) { *mean *= std::pow(value / *mean, weight); }
 
 }  // namespace
 
@@ -16,31 +23,29 @@ PlanRecord::Key PlanRecord::KeyOf(int tokens, int ranks) {
   return {std::bit_width(static_cast<unsigned>(tokens)), ranks};
 }
 
-// A kind that has not been seen is as late as one worker is; a relay by a tenth more.
+double PlanRecord::At(const Key& key) const {
+  const auto it = margins_.find(key);
+  return it == margins_.end() ? FirstOf(key) : it->second;
+}
+
+// One worker is as late as it is with prompts of any length; a relay by a tenth more than one
+// worker.
 double PlanRecord::FirstOf(const Key& key) const {
-  if (key.second == 1) return 1;
-  const auto one = margins_.find({key.first, 1});
-  return kFirstRelay * (one == margins_.end() ? 1 : one->second);
+  if (key.second > 1) return kFirstRelay * At({key.first, 1});
+  return key.first == kAllLengths ? 1 : At({kAllLengths, 1});
 }
 
 void PlanRecord::Add(int tokens, int ranks, double ratio) {
   BATON_CHECK(tokens > 0 && ranks > 0 && ratio >= 0);
   const Key key = KeyOf(tokens, ranks);
-  margins_.try_emplace(key, FirstOf(key));
+  const auto add = [&](const Key& to) {
+    Mix(&margins_.try_emplace(to, FirstOf(to)).first->second, std::max(ratio, kMinRatio), kNewest);
+  };
+  add(key);
+  if (ranks == 1) add({kAllLengths, 1});
   for (auto it = margins_.lower_bound({key.first, 0});
-       it != margins_.end() && it->first.first == key.first; ++it) {
-    double& margin = it->second;
-    if (it->first == key)
-      margin += kNewest * (ratio - margin);
-    else
-      margin += kForget * (FirstOf(it->first) - margin);
-  }
-}
-
-double PlanRecord::margin(int tokens, int ranks) const {
-  const Key key = KeyOf(tokens, ranks);
-  const auto it = margins_.find(key);
-  return it == margins_.end() ? FirstOf(key) : it->second;
+       it != margins_.end() && it->first.first == key.first; ++it)
+    if (it->first != key) Mix(&it->second, FirstOf(it->first), kForget);
 }
 
 }  // namespace baton

@@ -14,16 +14,18 @@ class PlanRecord {
   // Called when a prompt of `tokens` has its first token. ratio: actual / predicted time to it,
   // from the choice on.
   void Add(int tokens, int ranks, double ratio);
-  // Mean of actual / predicted; the newest has a weight of one quarter. Begins with 1 for one
-  // worker and kFirstRelay for relays, and returns to that by 1/32 with every prompt of the length
-  // that another number of ranks computed: so relays that did not pay are tried again.
-  double margin(int tokens, int ranks) const;
+  // Geometric mean of actual / predicted; the newest has a weight of one quarter. For one worker it
+  // begins with what one worker has for prompts of all lengths, for relays with kFirstRelay times
+  // that of one worker; and it returns there by 1/8 with every prompt of the length that another
+  // number of ranks computed: so relays that did not pay are tried again.
+  double margin(int tokens, int ranks) const { return At(KeyOf(tokens, ranks)); }
 
   static constexpr double kFirstRelay = 1.1;
 
  private:
-  using Key = std::pair<int, int>;  // log2 of tokens, ranks
+  using Key = std::pair<int, int>;  // log2 of tokens (0: of all lengths), ranks
   static Key KeyOf(int tokens, int ranks);
+  double At(const Key& key) const;
   double FirstOf(const Key& key) const;
   std::map<Key, double> margins_;
 };

@@ -56,13 +56,13 @@ TEST_CASE("near saturation they are no worse, neither on average nor for the las
   const OffAndOn both = OfTrace(0.6);
   CHECK(both.on.relays > 0);
   CHECK(both.on.distribution().mean() < both.off.distribution().mean());
-  CHECK(both.on.distribution().percentile(99) < 1.02 * both.off.distribution().percentile(99));
+  CHECK(both.on.distribution().percentile(99) < 1.05 * both.off.distribution().percentile(99));
 }
 
 // The queues grow until the end, so the order of service decides how long each request waits.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
   const OffAndOn both = OfTrace(0.3);
-  CHECK(both.on.relays <= 25);
+  CHECK(both.on.relays <= 30);
   CHECK(both.on.distribution().mean() < 1.05 * both.off.distribution().mean());
   CHECK(both.on.distribution().percentile(99) < 1.1 * both.off.distribution().percentile(99));
 }
