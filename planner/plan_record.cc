@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kNewest = 0.25;     // weight of the newest prompt in the mean
 constexpr double kForget = 1.0 / 8;  // share of the way back to the first margin, per other prompt
-constexpr double kMinRatio = 1.0 / 64;
-constexpr int kAllLengths = 0;
+constexpr double kMinRatio = 1.0 / 64;  // 0 has no logarithm
+constexpr int kAllLengths = 0;          // in place of a length in a key; no prompt has it
 
 // Mixes logarithms, so that one prompt that others held up for long does not rule out its kind.
 void Mix(double* mean, double value, double weight) { *mean *= std::pow(value / *mean, weight); }
