@@ -61,19 +61,6 @@ struct SamplingParams {
   bool operator==(const SamplingParams&) const = default;
 };
 
-// True if the next token depends on earlier tokens beyond their number: a worker that goes on with
-// a sequence must be told the tokens. n_generated: tokens generated so far. Bad words, grammars,
-// the bound of reasoning and the penalties for presence and frequency look at generated tokens
-// alone.
-inline bool NeedsHistory(const SamplingParams& params, int32_t n_generated) {
-  if (params.repetition_penalty != 1) return true;
-  if (n_generated == 0) return false;
-  return params.grammar.kind != GrammarKind::kNone || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0 || params.reasoning.is_set() ||
-         std::any_of(params.bad_words.begin(), params.bad_words.end(),
-                     [](const std::vector<int32_t>& word) { return word.size() > 1; });
-}
-
 // Log-probability of a token under the softmax of the unchanged logits.
 struct TokenLogprob {
   int32_t token = 0;

@@ -10,8 +10,9 @@
 
 namespace baton {
 
-DecodeBatch::DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool)
-    : options_(options), model_(model), pool_(pool) {
+DecodeBatch::DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool,
+                         PrefixIndex* index)
+    : options_(options), model_(model), pool_(pool), index_(index) {
   BATON_CHECK(options.max_batch > 0);
 }
 
@@ -34,11 +35,23 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now, SharedGrammar gr
   if (status.ok() && n_sequences() > options_.max_sequences)
     status = absl::ResourceExhaustedError(
         absl::StrFormat("decode queue full (%d requests)", options_.max_sequences));
+  sequence->n_prompt = static_cast<int32_t>(request.tokens.size());
   sequence->request = std::move(request);
   sequence->grammar = std::move(grammar);
   sequence->progress = now;
   if (!status.ok()) return End(sequence, EndReason::kFailed, status);
-  if (sequence->kv.has_value()) Complete(sequence, now);
+  if (sequence->kv.has_value()) return Complete(sequence, now);
+  LendHeld(*sequence);
+}
+
+// Pages of the prompt that are here need not come.
+void DecodeBatch::LendHeld(const Sequence& sequence) {
+  const DecodeRequest& request = *sequence.request;
+  if (index_ == nullptr || request.is_local) return;
+  baton::LendHeld held{.ticket_id = request.ticket_id, .epoch = request.epoch, .pages = {}};
+  PrefixChain chain = PrefixChain::Beginning(request.cache_salt, sequence.RangeIn(model_.rope));
+  index_->Hold(request.tokens, &chain, &held.pages);
+  if (!held.pages.empty()) effects_.emplace_back(TransferCommand(std::move(held)));
 }
 
 void DecodeBatch::On(HandoffArrived& event, absl::Time now) {
@@ -64,14 +77,18 @@ void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
   sequence->position = kv.record.n_tokens;
   if (const auto reason = sequence->EndsWithToken()) return End(sequence, *reason);
   SequenceSampling& sampling =
-      sequence->sampling.emplace(request.sampling, request.stop_tokens, request.history,
+      sequence->sampling.emplace(request.sampling, request.stop_tokens, request.tokens,
                                  request.n_generated, sequence->grammar.get());
   sampling.Push(sequence->token);
   if (!sampling.status().ok())
     return End(sequence, EndReason::kFailed, sampling.status(), PartFault::kGrammar);
-  request.history = std::vector<int32_t>();  // = {} would keep the memory
   sequence->state = SequenceState::kReady;
   sequence->progress = now;
+  std::vector<int32_t> tokens = std::move(request.tokens);
+  if (index_ != nullptr) {
+    sequence->chain = PrefixChain::Beginning(request.cache_salt, sequence->RangeIn(model_.rope));
+    sequence->Written(tokens, index_, pool_->layout().page_tokens);
+  }
   sequence->Trim(pool_);
   ready_.push_back(sequence);
 }
@@ -221,11 +238,10 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
   Grow(reclaimable);
   for (Sequence* sequence : rows_) {
     if (sequence->RoomLeft(pool_->layout()) == 0) continue;
-    const DecodeRequest& request = *sequence->request;
     const int row = builder->AddPiece(
         std::span(&sequence->token, 1), sequence->position,
         std::span(sequence->kv->pages).first(pool_->layout().PagesFor(sequence->position + 1)),
-        model_.rope.RangeOf(int64_t{request.n_prompt} + request.max_tokens));
+        sequence->RangeIn(model_.rope));
     step_.push_back({sequence, builder->WantLogits(row)});
   }
   return static_cast<int>(step_.size());
@@ -257,6 +273,8 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
       End(sequence, EndReason::kFailed, status, PartFault::kGrammar);
       continue;
     }
+    if (index_ != nullptr)
+      sequence->Written(std::span(&sequence->token, 1), index_, pool_->layout().page_tokens);
     sequence->token = sampled.token;
     ++sequence->position;
     sequence->Trim(pool_);

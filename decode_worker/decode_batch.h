@@ -6,7 +6,8 @@
 // next step and leaves in the very step that ends it.
 //
 // Pages: a sequence comes with the pages of its prompt and a little room to grow; a row takes
-// further pages as it needs them, and gives back those that fell out of the model's window. When
+// further pages as it needs them, and gives back those that fell out of the model's window. Full
+// pages enter the prefix index, generated tokens included, and stay there when the row ends. When
 // the pool has none, the youngest sequence that is not covered to its end is preempted: its pages
 // go back and the router dispatches the request again (prompt and tokens so far are computed
 // again). Rows never wait for another row's pages while they hold some, so there is no deadlock;
@@ -35,6 +36,7 @@
 #include "decode_worker/decode_options.h"
 #include "decode_worker/sequence.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/kv/prefix_index.h"
 #include "engine/model/model_desc.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
@@ -49,9 +51,10 @@ using DecodeEffect = std::variant<TransferCommand, WorkerEvent>;
 
 class DecodeBatch {
  public:
-  // CHECKs that max_batch is above 0. Model and pool outlive the batch. Pages of sequences are not
-  // given back at destruction: CancelAll first.
-  DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool);
+  // CHECKs that max_batch is above 0. Model, pool and index (null: no KV is kept for later prompts)
+  // outlive the batch. Pages of sequences are not given back at destruction: CancelAll first.
+  DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool,
+              PrefixIndex* index);
   DecodeBatch(const DecodeBatch&) = delete;
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
@@ -102,6 +105,7 @@ class DecodeBatch {
   };
 
   Sequence* FindOrMake(const Sequence::Key& key);
+  void LendHeld(const Sequence& sequence);
   void Complete(Sequence* sequence, absl::Time now);
   void End(Sequence* sequence, EndReason reason, const absl::Status& why = absl::OkStatus(),
            PartFault fault = PartFault::kOwn);
@@ -114,6 +118,7 @@ class DecodeBatch {
   const DecodeOptions options_;
   const ModelDesc& model_;
   KvPool* const pool_;
+  PrefixIndex* const index_;
   // Ordered, so that work for all sequences is done in the same order in every run.
   absl::btree_map<Sequence::Key, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> ready_;    // complete, in order, waiting for a row

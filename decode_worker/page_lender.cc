@@ -5,6 +5,13 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// The share of the pool that is lent ahead of what is expected: an OPEN may come before the
+// router's word of the request was heard, and is answered from it at once.
+constexpr int kReserve = 16;
+
+}  // namespace
 
 PageLender::PageLender(KvPool* pool, bool eager, int pages_per_turn)
     : pool_(pool), eager_(eager), pages_per_turn_(pages_per_turn) {
@@ -27,6 +34,7 @@ void PageLender::On(const PagesReturned& event, absl::Time) {
 void PageLender::On(const ReceivePoolChanged& event, absl::Time) {
   unpromised_ = event.free_pages;
   waiting_ = event.waiting;
+  held_ = event.held_pages;
   reclaiming_ = false;
   if (waiting_ == 0 || event.promises != promises_) passed_pages_ = 0;
   promises_ = event.promises;
@@ -44,7 +52,15 @@ std::optional<TransferCommand> PageLender::Balance(const LenderNeeds& needs) {
     return ReclaimPages{.n = missing};
   }
   int lend = pool_->free() - kept;
-  if (!eager_) lend = waiting_ > 0 ? std::min(lend, needs.sequence_pages - lent_) : 0;
+  if (held_ > 0 && (lend < -unpromised_ || (waiting_ > 0 && lend < needs.sequence_pages - lent_))) {
+    held_ = 0;
+    return ReclaimHeld{};
+  }
+  const int expected = needs.sequence_pages - lent_;
+  if (eager_)
+    lend = std::min(lend, std::max(lend - pool_->cached(), expected + pool_->total() / kReserve));
+  else
+    lend = waiting_ > 0 ? std::min(lend, expected) : 0;
   const int now = std::clamp(lend, 0, pages_per_turn_);
   // A changed wait is told even without pages, when it is worth the message.
   const int64_t wait_us = needs.expected_wait_us;

@@ -30,12 +30,14 @@ struct LenderNeeds {
 
 class PageLender {
  public:
-  // eager: lends all free pages (a worker whose role is to decode); else only those that sequences
-  // waiting for room need. pages_per_turn, 1 or more, bounds the pages zeroed between two steps.
-  // The pool must outlive the lender.
+  // eager (a worker whose role is to decode): lends all free pages that are not cached, and of the
+  // cached ones what expected sequences and a reserve need; else only those that sequences waiting
+  // for room need. pages_per_turn, 1 or more, bounds the pages zeroed between two steps. The pool
+  // must outlive the lender.
   PageLender(KvPool* pool, bool eager, int pages_per_turn);
 
   // --- events
+  void CountHeld(int n) { lent_ += n; }                  // lent by LendHeld, without this object
   void On(const HandoffArrived& event, absl::Time now);  // its pages were lent ones
   void On(const PagesReturned& event, absl::Time now);
   void On(const ReceivePoolChanged& event, absl::Time now);
@@ -52,6 +54,8 @@ class PageLender {
   int lent() const { return lent_; }
   int waiting() const { return waiting_; }        // tickets that wait for room
   int unpromised() const { return unpromised_; }  // lent pages not promised, as last reported
+  // Lent pages that come back if they are missed, as last reported.
+  int reclaimable() const { return unpromised_ + held_; }
 
  private:
   KvPool* const pool_;
@@ -59,6 +63,7 @@ class PageLender {
   const int pages_per_turn_;
   int lent_ = 0;
   int unpromised_ = 0, waiting_ = 0;
+  int held_ = 0;  // pages of prompts that are here, whose sequences are not promised the rest
   uint64_t promises_ = 0;
   int64_t passed_pages_ = 0;  // prompts took so many since the last promise, while sequences waited
   bool reclaiming_ = false, lends_more_ = false, closed_ = false;

@@ -46,7 +46,7 @@ absl::Time Sequence::Deadline(const DecodeOptions& options) const {
 
 int Sequence::PagesToEnd(const KvLayout& layout) const {
   // The last token's KV is never written: nothing follows it.
-  return layout.PagesFor(request->n_prompt + request->max_tokens - 1);
+  return layout.PagesFor(n_prompt + request->max_tokens - 1);
 }
 
 bool Sequence::IsCovered(const KvLayout& layout) const {
@@ -64,6 +64,15 @@ std::optional<EndReason> Sequence::EndsWithToken() const {
   return std::nullopt;
 }
 
+void Sequence::Written(std::span<const int32_t> tokens, PrefixIndex* index, int page_tokens) {
+  for (const int32_t written : tokens) {
+    tail.push_back(written);
+    if (static_cast<int>(tail.size()) < page_tokens) continue;
+    index->Enter(tail, kv->pages[static_cast<size_t>(chain.pages)], &chain);
+    tail.clear();
+  }
+}
+
 void Sequence::Trim(KvPool* pool) {
   const int passed = pool->layout().PagesPassed(position);
   if (passed <= trimmed) return;
@@ -72,19 +81,14 @@ void Sequence::Trim(KvPool* pool) {
 }
 
 absl::Status CheckRequest(const DecodeRequest& request, int32_t vocab) {
-  const int32_t n = request.n_prompt;
+  const auto n = static_cast<int32_t>(request.tokens.size());
   if (n <= 0 || request.max_tokens <= 0 || request.max_tokens > INT32_MAX - n ||
       request.n_generated < 0 || request.n_generated >= n)
     return absl::InvalidArgumentError("a decode request without prompt or tokens to make");
-  const std::vector<int32_t>& history = request.history;
-  const bool may_lack = !NeedsHistory(request.sampling, request.n_generated);
-  if (history.size() != static_cast<size_t>(n) && !(history.empty() && may_lack))
-    return absl::InvalidArgumentError(
-        absl::StrFormat("history of %d tokens, %d needed", history.size(), n));
-  for (const int32_t token : history)
+  for (const int32_t token : request.tokens)
     if (token < 0 || token >= vocab)
       return absl::InvalidArgumentError(
-          absl::StrFormat("token id %d in the history, vocabulary of %d", token, vocab));
+          absl::StrFormat("token id %d in the prompt, vocabulary of %d", token, vocab));
   return absl::OkStatus();
 }
 
@@ -93,9 +97,9 @@ absl::Status CheckKv(const DecodeRequest& request, const HandoffArrived& kv, int
   const CommitRecord& record = kv.record;
   if (kv.ticket_id != request.ticket_id)
     return absl::InvalidArgumentError("KV came under another ticket");
-  if (record.n_tokens != request.n_prompt)
+  if (record.n_tokens != static_cast<int32_t>(request.tokens.size()))
     return absl::InvalidArgumentError(absl::StrFormat("KV of %d tokens came for a prompt of %d",
-                                                      record.n_tokens, request.n_prompt));
+                                                      record.n_tokens, request.tokens.size()));
   if (record.first_token < 0 || record.first_token >= vocab)
     return absl::InvalidArgumentError(
         absl::StrFormat("first token %d, vocabulary of %d", record.first_token, vocab));

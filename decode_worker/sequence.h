@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
@@ -13,6 +15,7 @@
 #include "common/token_grammar.h"
 #include "decode_worker/decode_options.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/kv/prefix_index.h"
 #include "engine/sampling/sequence_sampling.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/messages.h"
@@ -36,15 +39,18 @@ struct Sequence {
 
   const Key key;
   MachineState<SequenceState> state;
-  absl::Time progress;  // since then it has got nowhere
-  std::optional<DecodeRequest> request;
+  absl::Time progress;                   // since then it has got nowhere
+  std::optional<DecodeRequest> request;  // without its tokens, once they are indexed
+  int32_t n_prompt = 0;                  // its tokens
   SharedGrammar grammar;
   std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step;
-  int32_t token = 0;     // the newest, not yet in the KV
-  int32_t position = 0;  // of `token`
-  int32_t trimmed = 0;   // leading pages of the table, which fell out of the window
+  int32_t token = 0;          // the newest, not yet in the KV
+  int32_t position = 0;       // of `token`
+  int32_t trimmed = 0;        // leading pages of the table, which fell out of the window
+  PrefixChain chain;          // of its pages in the index
+  std::vector<int32_t> tail;  // tokens with KV after the chain: fewer than a page has
 
   // Time at which it ends if it gets nowhere.
   absl::Time Deadline(const DecodeOptions& options) const;
@@ -55,9 +61,14 @@ struct Sequence {
   // Tokens it can write into the pages it has.
   int RoomLeft(const KvLayout& layout) const;
   // Tokens still to be made.
-  int TokensLeft() const { return request->n_prompt + request->max_tokens - 1 - position; }
+  int TokensLeft() const { return n_prompt + request->max_tokens - 1 - position; }
   // The reason why it ends with `token`; empty: it goes on.
   std::optional<EndReason> EndsWithToken() const;
+  RopeRange RangeIn(const RopeDesc& rope) const {
+    return rope.RangeOf(int64_t{n_prompt} + request->max_tokens);
+  }
+  // KV of these tokens, the next ones, is in its pages: enters those that are full now.
+  void Written(std::span<const int32_t> tokens, PrefixIndex* index, int page_tokens);
   // Gives back the pages that no further token sees.
   void Trim(KvPool* pool);
 };

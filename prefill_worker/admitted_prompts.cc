@@ -33,11 +33,12 @@ HandoffArrived MakeArrived(Prompt* prompt) {
 }  // namespace
 
 AdmittedPrompts::AdmittedPrompts(const PrefillOptions& options, const PrefillFacts& facts,
-                                 KvPool* pool, std::vector<PrefillEffect>* effects)
+                                 KvPool* pool, PrefixIndex* index,
+                                 std::vector<PrefillEffect>* effects)
     : options_(options),
       facts_(facts),
       effects_(*effects),
-      pages_(pool, options),
+      pages_(pool, index, options),
       queue_(options.stretch),
       sender_(&pages_.layout(), facts.self, effects) {
   BATON_CHECK(options.open_ahead > 0);

@@ -29,9 +29,9 @@ namespace baton {
 
 class AdmittedPrompts {
  public:
-  // The pool and effects outlive the prompts. open_ahead is positive.
+  // Pool, index (null: KV is not reused) and effects outlive the prompts. open_ahead is positive.
   AdmittedPrompts(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool,
-                  std::vector<PrefillEffect>* effects);
+                  PrefixIndex* index, std::vector<PrefillEffect>* effects);
 
   // --- events, between steps and blocks. Events of unknown tickets and requests are ignored.
   // A request that can never run ends at once with kFailed and the reason. Ends earlier attempts at

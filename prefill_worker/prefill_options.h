@@ -17,7 +17,6 @@ struct PrefillOptions {
   int32_t open_ahead = 4;      // max prompts that have sent OPEN and do not run yet
   int32_t max_prompts = 4096;  // further prompts end at once with kFailed
   int32_t stretch = 3;         // bound of overtaking (prompt_queue.h)
-  bool reuse_kv = true;        // prompts begin with pages of earlier ones that are still there
   // A prompt without progress for so long ends with kFailed: the last bound, for waits (for its
   // turn, a promise, pages, the end of a handoff) that no other timer ends.
   absl::Duration wait_timeout = absl::Minutes(10);

@@ -10,11 +10,11 @@ namespace baton {
 using Phase = PromptState;
 
 PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts,
-                                   KvPool* pool)
+                                   KvPool* pool, PrefixIndex* index)
     : options_(options),
       facts_(facts),
       layout_(pool->layout()),
-      prompts_(options, facts, pool, &effects_) {
+      prompts_(options, facts, pool, index, &effects_) {
   BATON_CHECK(facts.max_context > 0);
 }
 

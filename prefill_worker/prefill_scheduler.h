@@ -40,8 +40,10 @@ struct ComputedSlice {
 
 class PrefillScheduler {
  public:
-  // The pool must outlive the scheduler. max_context and open_ahead are positive.
-  PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool);
+  // Pool and index outlive the scheduler. index: null: KV is not reused. max_context and
+  // open_ahead are positive.
+  PrefillScheduler(const PrefillOptions& options, const PrefillFacts& facts, KvPool* pool,
+                   PrefixIndex* index);
   PrefillScheduler(const PrefillScheduler&) = delete;
   PrefillScheduler& operator=(const PrefillScheduler&) = delete;
 

@@ -10,9 +10,9 @@
 #include "common/status.h"
 #include "common/token_grammar.h"
 #include "engine/kv/kv_layout.h"
+#include "engine/kv/prefix_index.h"
 #include "engine/model/rope.h"
 #include "prefill_worker/prefill_options.h"
-#include "prefill_worker/prefix_index.h"
 #include "prefill_worker/prompt_slice.h"
 #include "proto/messages.h"
 

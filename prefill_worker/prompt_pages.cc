@@ -8,12 +8,11 @@
 
 namespace baton {
 
-PromptPages::PromptPages(KvPool* pool, const PrefillOptions& options)
+PromptPages::PromptPages(KvPool* pool, PrefixIndex* index, const PrefillOptions& options)
     : pool_(pool),
+      index_(index),
       max_left_(static_cast<size_t>(options.max_prompts)),
-      keep_time_(options.kept_slice_time) {
-  if (options.reuse_kv) index_ = std::make_unique<PrefixIndex>(pool);
-}
+      keep_time_(options.kept_slice_time) {}
 
 void PromptPages::BeginTurn(int kept) {
   wanted_ = taken_ = 0;
@@ -90,9 +89,7 @@ void PromptPages::Discard(Prompt* ended) {
 
 bool PromptPages::Take(Prompt* prompt) {
   const int free_before = pool_->free();
-  const bool is_long = prompt->range == RopeRange::kLong;
-  prompt->chain = {.salt = prompt->request.cache_salt,
-                   .last = is_long ? PrefixChain::kLongBeginning : PrefixChain::kBeginning};
+  prompt->chain = PrefixChain::Beginning(prompt->request.cache_salt, prompt->range);
   // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
   // one before it.
   const PromptSlice& first = prompt->slices.front();

@@ -14,15 +14,15 @@
 
 #include "absl/time/time.h"
 #include "engine/kv/kv_pool.h"
-#include "prefill_worker/prefix_index.h"
+#include "engine/kv/prefix_index.h"
 #include "prefill_worker/prompt.h"
 
 namespace baton {
 
 class PromptPages {
  public:
-  // The pool must outlive this object, and has no other prefix index.
-  PromptPages(KvPool* pool, const PrefillOptions& options);
+  // Pool and index outlive this object. index: null: KV is not reused.
+  PromptPages(KvPool* pool, PrefixIndex* index, const PrefillOptions& options);
 
   // Begins a turn. kept: free pages that are reserved for others.
   void BeginTurn(int kept);
@@ -66,7 +66,7 @@ class PromptPages {
   void NoteLack(const Prompt& prompt, int missing);
 
   KvPool* const pool_;
-  std::unique_ptr<PrefixIndex> index_;  // nullptr: KV is not reused
+  PrefixIndex* const index_;
   const size_t max_left_;
   const absl::Duration keep_time_;
   std::vector<std::unique_ptr<Prompt>> left_;

@@ -129,16 +129,14 @@ void Fields(auto& io, Of<DecodeRequest> auto& m) {
   io.Field(2, m.epoch);
   io.Field(3, m.ticket_id.high);
   io.Field(4, m.ticket_id.low);
-  io.Field(5, m.n_prompt, RequestLimits::kPromptTokens);
+  io.Tokens(5, m.tokens, RequestLimits::kPromptTokens);
   io.Field(6, m.max_tokens, RequestLimits::kMaxTokens);
   io.Message(7, m.sampling);
   io.Tokens(8, m.stop_tokens, RequestLimits::kStopTokens);
   io.Field(9, m.want_digests);
-  io.Field(10, m.n_generated, Bounds(0, m.n_prompt - 1));
-  io.Tokens(11, m.history, Bounds(0, m.n_prompt));
-  const bool may_lack_history = m.history.empty() && !NeedsHistory(m.sampling, m.n_generated);
-  io.Require(11, may_lack_history || m.history.size() == static_cast<size_t>(m.n_prompt),
-             "has not all n_prompt tokens, which the parameters need");
+  io.Field(10, m.n_generated, Bounds(0, static_cast<double>(m.tokens.size()) - 1));
+  io.Field(11, m.cache_salt);
+  io.Field(12, m.is_local);
 }
 
 void Fields(auto& io, Of<CancelRequest> auto& m) {

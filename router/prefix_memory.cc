@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/types/span.h"
@@ -14,11 +15,11 @@ constexpr size_t kMaxPages = 1 << 16;
 }  // namespace
 
 std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens,
-                                 uint64_t salt) {
+                                 uint64_t salt, std::vector<uint64_t> known) {
   const auto page = static_cast<size_t>(page_tokens);
-  std::vector<uint64_t> hashes;
-  uint64_t before = salt;
-  for (size_t begin = 0; begin + page < prompt.size(); begin += page) {
+  std::vector<uint64_t> hashes = std::move(known);
+  uint64_t before = hashes.empty() ? salt : hashes.back();
+  for (size_t begin = hashes.size() * page; begin + page < prompt.size(); begin += page) {
     before = absl::HashOf(before, absl::Span<const int32_t>(prompt.data() + begin, page));
     hashes.push_back(before);
   }
@@ -83,6 +84,11 @@ void CachedPrefixes::OnComputed(const Plan& plan, const std::vector<uint64_t>& p
     const auto n_pages = static_cast<size_t>(last->end / page_tokens_);
     memory->second.Add(std::span(pages).first(std::min(n_pages, pages.size())));
   }
+}
+
+void CachedPrefixes::OnDecoded(Incarnation worker, const std::vector<uint64_t>& pages) {
+  if (const auto memory = memories_.find(worker); memory != memories_.end())
+    memory->second.Add(pages);
 }
 
 void CachedPrefixes::OnFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages,

@@ -16,8 +16,9 @@ namespace baton {
 // (whole pages) Hash of the salt, of each page's tokens and of all tokens before them, in the order
 // of the prompt: prompts with different salts have no hash in common. The last token is computed in
 // any case, so the page that the token fills is left out. Pure function.
+// known: the hashes of the prompt's first pages, if they are there already.
 std::vector<uint64_t> PageHashes(std::span<const int32_t> prompt, int32_t page_tokens,
-                                 uint64_t salt = 0);
+                                 uint64_t salt = 0, std::vector<uint64_t> known = {});
 
 class PrefixMemory {
  public:
@@ -64,6 +65,8 @@ class CachedPrefixes {
   std::vector<CachedPrefix> Find(const std::vector<uint64_t>& pages) const;
   // Called when the plan's workers have computed the prompt.
   void OnComputed(const Plan& plan, const std::vector<uint64_t>& pages);
+  // Called when the worker has decoded a sequence. pages: PageHashes of prompt and answer.
+  void OnDecoded(Incarnation worker, const std::vector<uint64_t>& pages);
   // Called when the worker reports how many tokens its prefix cache really held.
   void OnFound(const CachedPrefix& hoped, const std::vector<uint64_t>& pages, int32_t found_tokens);
 

@@ -71,6 +71,12 @@ const std::vector<uint64_t>& Request::Pages(int32_t page_tokens) {
   return *pages_;
 }
 
+std::vector<uint64_t> Request::PagesWithAnswer(int32_t page_tokens) {
+  std::vector<int32_t> tokens = wanted_.prompt;
+  tokens.insert(tokens.end(), produced_.begin(), produced_.end());
+  return PageHashes(tokens, page_tokens, wanted_.cache_salt, Pages(page_tokens));
+}
+
 AttemptSpec Request::NextSpec() const {
   return {.n_prompt = next_position(),
           .max_tokens = tokens_left(),

@@ -59,6 +59,8 @@ class Request {
   static constexpr int kMaxPreemptions = 3;
   // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
   const std::vector<uint64_t>& Pages(int32_t page_tokens);
+  // The same of the prompt and what was generated, before End.
+  std::vector<uint64_t> PagesWithAnswer(int32_t page_tokens);
   // True if the log-probabilities of the prompt are still to be told, which is with the first
   // token.
   bool is_scored() const { return wanted_.prompt_logprobs >= 0; }

@@ -276,6 +276,9 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
                              .reason = how.value_or(EndReason::kFailed),
                              .status = how.status(),
                              .timeline = request.MakeTimeline(now)});
+  if (how.ok() && request.dispatched() && !cluster_.prefixes.empty())
+    cluster_.prefixes.OnDecoded(request.attempt()->plan().decode,
+                                request.PagesWithAnswer(cluster_.members.page_tokens()));
   if (request.dispatched()) dispatch_.Cancel(request);
   request.End(now);
   if (request.has_open_parts())

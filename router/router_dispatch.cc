@@ -49,19 +49,19 @@ PrefillRequest PrefillPart(const Request& request, std::vector<SliceSpec> slices
 DecodeRequest DecodePart(const Request& request, const TicketId& ticket_id) {
   const GenerateRequest& wanted = request.wanted();
   const std::vector<int32_t>& produced = request.produced();
-  DecodeRequest out{.request_id = request.id(),
-                    .epoch = request.epoch(),
-                    .ticket_id = ticket_id,
-                    .n_prompt = request.attempt()->spec().n_prompt,
-                    .max_tokens = request.attempt()->spec().max_tokens,
-                    .n_generated = static_cast<int32_t>(produced.size()),
-                    .sampling = wanted.sampling,
-                    .stop_tokens = wanted.stop_tokens,
-                    .want_digests = wanted.want_digests};
-  if (NeedsHistory(out.sampling, out.n_generated)) {
-    out.history = wanted.prompt;
-    out.history.insert(out.history.end(), produced.begin(), produced.end());
-  }
+  DecodeRequest out{
+      .request_id = request.id(),
+      .epoch = request.epoch(),
+      .ticket_id = ticket_id,
+      .tokens = wanted.prompt,
+      .n_generated = static_cast<int32_t>(produced.size()),
+      .max_tokens = request.attempt()->spec().max_tokens,
+      .cache_salt = wanted.cache_salt,
+      .is_local = request.attempt()->plan().prefill() == request.attempt()->plan().decode,
+      .sampling = wanted.sampling,
+      .stop_tokens = wanted.stop_tokens,
+      .want_digests = wanted.want_digests};
+  out.tokens.insert(out.tokens.end(), produced.begin(), produced.end());
   return out;
 }
 

@@ -21,7 +21,7 @@ WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& opt
   announce.max_context = facts.max_context;
   announce.max_batch = options.decode.max_batch;
   announce.max_slice_tokens = backend.limits().max_slice_tokens;
-  announce.reuses_kv = options.prefill.reuse_kv;
+  announce.reuses_kv = options.reuse_kv;
   announce.prefill_cost = ShapeOfCost(layout);
   return announce;
 }

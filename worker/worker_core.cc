@@ -59,13 +59,14 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
+      index_(options.reuse_kv ? std::make_optional<PrefixIndex>(pool) : std::nullopt),
       prefill_(options.prefill,
                {.self = facts.self,
                 .max_context = facts.max_context,
                 .model = &backend->model(),
                 .limits = limits_},
-               pool),
-      decode_(options.decode, backend->model(), pool),
+               pool, index_ ? &*index_ : nullptr),
+      decode_(options.decode, backend->model(), pool, index_ ? &*index_ : nullptr),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
       prefill_meter_(ShapeOfCost(pool->layout()), limits_.max_step_tokens, facts.first_cost) {
@@ -204,7 +205,7 @@ bool WorkerCore::Turn() {
 WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
-  step.n_rows = decode_.Contribute(now, lender_.unpromised(), &builder_);
+  step.n_rows = decode_.Contribute(now, lender_.reclaimable(), &builder_);
   int budget = limits_.max_step_tokens - step.n_rows;
   if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
@@ -321,7 +322,11 @@ void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration
 template <typename Core>
 void WorkerCore::TakeEffectsOf(Core* core) {
   const auto take = Overloaded{
-      [this](TransferCommand& command) { ports_.transfer(std::move(command)); },
+      [this](TransferCommand& command) {
+        if (const auto* held = std::get_if<LendHeld>(&command))
+          lender_.CountHeld(static_cast<int>(held->pages.size()));
+        ports_.transfer(std::move(command));
+      },
       [this](WorkerEvent& event) { Report(std::move(event)); },
       [this](HandoffArrived& kept) { decode_.On(kept, ports_.clock()); },
   };

@@ -18,6 +18,7 @@
 #include "decode_worker/decode_batch.h"
 #include "decode_worker/page_lender.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/kv/prefix_index.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
@@ -35,6 +36,7 @@ namespace baton {
 struct WorkerCoreOptions {
   PrefillOptions prefill{};
   DecodeOptions decode{};
+  bool reuse_kv = true;  // prompts begin with pages of earlier prompts and sequences, if still here
   int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
@@ -112,6 +114,7 @@ class WorkerCore {
   Backend* const backend_;
   KvPool* const pool_;
   const WorkerPorts ports_;
+  std::optional<PrefixIndex> index_;  // empty: KV is not reused
   PrefillScheduler prefill_;
   DecodeBatch decode_;
   PageLender lender_;

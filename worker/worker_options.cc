@@ -10,8 +10,8 @@ void DeclareWorker(const std::string& section, WorkerOptions* options, Settings*
                 65536, "tokens of one engine step");
   settings->Int(absl::StrCat(section, ".max_batch"), &options->core.decode.max_batch, 1, 4096,
                 "sequences decoded at once");
-  settings->Bool(absl::StrCat(section, ".reuse_kv"), &options->core.prefill.reuse_kv,
-                 "prompts reuse KV of earlier ones with the same beginning");
+  settings->Bool(absl::StrCat(section, ".reuse_kv"), &options->core.reuse_kv,
+                 "prompts reuse KV of earlier prompts and answers with the same beginning");
 }
 
 }  // namespace baton

@@ -59,7 +59,6 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
       reasoning_(params.reasoning) {
   is_plain_ = !counts_tokens_ && params.logit_bias.empty() && params.allowed_tokens.empty() &&
               params.bad_words.empty();
-  BATON_CHECK(!history.empty() || !NeedsHistory(params, n_generated));
   BATON_CHECK((grammar != nullptr) == (params.grammar.kind != GrammarKind::kNone));
   if (grammar != nullptr) {
     auto matcher = grammar->NewMatcher();

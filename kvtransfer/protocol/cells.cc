@@ -83,6 +83,14 @@ void ChunkCutter::SkipTo(const CellPlace& place) {
     page_ = std::clamp(place.page - cells_.first_page, page_, n_pages);
 }
 
+void ChunkCutter::SkipPages(int32_t page) {
+  const auto n = std::clamp<int64_t>(page - cells_.first_page, 0, std::ssize(cells_.pages));
+  if (n == 0) return;
+  BATON_CHECK(page_ == 0 && plane_ == 0);
+  cells_.first_page += static_cast<int32_t>(n);
+  cells_.pages.erase(cells_.pages.begin(), cells_.pages.begin() + n);
+}
+
 std::optional<ChunkCutter::Cut> ChunkCutter::Next(const PoolView& pool, int64_t chunk_bytes) {
   if (finished()) return std::nullopt;
   const auto n_pages = static_cast<int32_t>(cells_.pages.size());

@@ -68,6 +68,8 @@ class ChunkCutter {
   CellPlace place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
   // Leaves out the cells before `place`. CHECKs that the cells are of one plane.
   void SkipTo(const CellPlace& place);
+  // Leaves out the pages before `page`. CHECKs that nothing of them is cut.
+  void SkipPages(int32_t page);
   bool finished() const { return cells_.n_planes == 0 || size_t(page_) == cells_.pages.size(); }
 
  private:

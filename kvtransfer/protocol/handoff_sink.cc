@@ -60,7 +60,8 @@ void HandoffSink::Answer(int64_t expected_wait_us) {
                       .chunk_bytes = static_cast<uint64_t>(setup_->options.chunk_bytes),
                       .window_bytes = static_cast<uint64_t>(setup_->options.window_bytes),
                       .here_planes = static_cast<uint32_t>(first_missing.plane),
-                      .here_pages = static_cast<uint32_t>(first_missing.page)});
+                      .here_pages = static_cast<uint32_t>(first_missing.page),
+                      .held_pages = static_cast<uint32_t>(promise_->n_held())});
   }
   // kSuspended: the answer follows when no operation of the old connection is under way. Other
   // states: CANCEL is under way.

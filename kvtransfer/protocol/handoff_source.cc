@@ -106,7 +106,10 @@ void HandoffSource::Add(SendCells cells) {
 }
 
 void HandoffSource::Queue(ChunkCutter cutter) {
-  if (ticket_.is_named()) cutter.SkipTo(first_missing_);
+  if (ticket_.is_named())
+    cutter.SkipTo(first_missing_);
+  else
+    cutter.SkipPages(held_pages_);
   if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
 }
 
@@ -175,10 +178,8 @@ void HandoffSource::OnPromise(const wire::Promise& promise, int64_t now_us) {
   if (commit_ && all_announced()) SendCommit(now_us);
 }
 
-// Pages named by the sink's engine: all cells before the place are there, from whatever earlier
-// handoff.
 void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
-  if (!ticket_.is_named()) return;
+  held_pages_ = MinOf(ticket_.kv_pages, promise.held_pages);
   first_missing_ = {MinOf(static_cast<int32_t>(setup_->pool.planes.size()), promise.here_planes),
                     MinOf(ticket_.kv_pages, promise.here_pages)};
   for (auto& [place, cutter] : std::exchange(to_cut_, {})) Queue(std::move(cutter));

@@ -103,8 +103,10 @@ class HandoffSource {
   std::optional<int64_t> connect_at_us_;  // nullopt: a connection is being made
   absl::Status lost_;                     // why there is no connection
   bool promised_ = false;                 // promised once; from then on OPEN asks to resume
-  // Inflows: first cell to send; earlier cells were in place before the promise.
+  // Cells that were in place before the promise are not sent: of named pages those before the first
+  // missing one, else those of the first held pages.
   CellPlace first_missing_;
+  int32_t held_pages_ = 0;
 
   std::multimap<CellPlace, ChunkCutter> to_cut_;  // key: first cell not cut
   std::optional<Chunk> next_;                     // cut, not announced

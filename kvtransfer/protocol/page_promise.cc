@@ -102,10 +102,21 @@ void PagePromise::SetAside(std::vector<int32_t> page_ids, int64_t now_us) {
   Touch(now_us);
 }
 
+std::vector<int32_t> PagePromise::Hold(std::vector<int32_t> pages) {
+  const bool fits = std::ssize(pages) <= ticket_.kv_pages;
+  if (state_ != State::kWaiting || ticket_.is_named() || !held_.empty() || !fits) return pages;
+  held_ = std::move(pages);
+  return {};
+}
+
 void PagePromise::Take(int64_t now_us) {
   BATON_CHECK(state_ == State::kWaiting && !ticket_.is_named());
-  receive_pool_->Promise(ticket_.promise_pages);
-  SetAside(std::vector<int32_t>(static_cast<size_t>(ticket_.kv_pages), -1), now_us);
+  receive_pool_->Promise(pages_to_take());
+  std::vector<int32_t> ids = held_;
+  ids.resize(static_cast<size_t>(ticket_.kv_pages), -1);
+  SetAside(std::move(ids), now_us);
+  for (size_t plane = 0; plane < setup_->pool.planes.size(); ++plane)
+    std::fill_n(here_.begin() + IndexOf({static_cast<int32_t>(plane), 0}), n_held(), true);
 }
 
 absl::Status PagePromise::Name(AwaitInflow await, int64_t now_us) {
@@ -132,7 +143,9 @@ std::span<const int32_t> PagePromise::Bind(const CellRect& rect) {
 
 int32_t PagePromise::bound_pages() const {
   if (ticket_.is_named()) return 0;
-  return static_cast<int32_t>(std::ranges::count_if(page_ids_, [](int32_t id) { return id >= 0; }));
+  const auto is_bound = [](int32_t id) { return id >= 0; };
+  const auto n = static_cast<int32_t>(std::ranges::count_if(page_ids_, is_bound));
+  return std::max(0, n - n_held());  // while it waits, no page has an id
 }
 
 int64_t PagePromise::CountHere(const CellRect& rect) const {
@@ -167,8 +180,7 @@ void PagePromise::Report() {
 void PagePromise::Fail(absl::Status status) {
   if (failed() || ended()) return;
   status_ = std::move(status);
-  if (has_pages() && !ticket_.is_named())
-    receive_pool_->Release(ticket_.promise_pages - bound_pages());
+  if (has_pages() && !ticket_.is_named()) receive_pool_->Release(pages_to_take() - bound_pages());
   state_ = State::kFailing;
   FinishIfQuiet();
 }
@@ -177,6 +189,9 @@ void PagePromise::FinishIfQuiet() {
   if (state_ != State::kFailing || !open_.empty()) return;
   state_ = State::kFailed;
   if (!ticket_.is_named()) {
+    // Pages that others may hold too are not lent for other KV.
+    if (!page_ids_.empty()) page_ids_.erase(page_ids_.begin(), page_ids_.begin() + n_held());
+    if (!held_.empty()) setup_->events.emplace_back(PagesReturned{std::exchange(held_, {})});
     std::erase(page_ids_, -1);
     receive_pool_->Lend(std::exchange(page_ids_, {}));
     setup_->events.emplace_back(HandoffAborted{.ticket_id = ticket_.promise,

@@ -80,7 +80,8 @@ HandoffSink* Sinks::Find(const wire::Handoff& handoff) {
 
 int32_t Sinks::bound_pages() const {
   int32_t n = 0;
-  for (const auto& [key, promise] : promises_) n += promise.bound_pages();
+  for (const auto& [key, promise] : promises_) n += promise.bound_pages() + promise.n_held();
+  for (const auto& [key, pages] : held_) n += static_cast<int32_t>(pages.size());
   return n;
 }
 
@@ -94,6 +95,33 @@ void Sinks::On(LendPages& command, int64_t) {
 
 void Sinks::On(ReclaimPages& command, int64_t) {
   setup_->events.emplace_back(PagesReturned{receive_pool_.Reclaim(command.n)});
+}
+
+void Sinks::On(LendHeld& command, int64_t) {
+  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
+  const wire::Handoff key{command.ticket_id, command.epoch};
+  if (const auto it = promises_.find(key); it != promises_.end())
+    return GiveBack(it->second.Hold(std::move(command.pages)));
+  const bool is_over = setup_->shutting_down || HasLater(promises_, key.ticket_id, key.epoch) ||
+                       ended_promises_.Find(key.ticket_id, key.epoch) != nullptr;
+  if (is_over || held_.contains(key)) return GiveBack(std::move(command.pages));
+  held_[key] = std::move(command.pages);
+}
+
+void Sinks::On(ReclaimHeld&, int64_t) {
+  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
+  for (const wire::Handoff& key : waiting_) GiveBack(promises_.at(key).GiveHeldBack());
+}
+
+void Sinks::GiveBack(std::vector<int32_t> pages) {
+  if (!pages.empty()) setup_->events.emplace_back(PagesReturned{std::move(pages)});
+}
+
+int32_t Sinks::held_pages() const {
+  size_t n = 0;
+  for (const auto& [key, pages] : held_) n += pages.size();
+  for (const wire::Handoff& key : waiting_) n += static_cast<size_t>(promises_.at(key).n_held());
+  return static_cast<int32_t>(n);
 }
 
 void Sinks::On(AwaitInflow& command, int64_t now_us) {
@@ -199,6 +227,7 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
       sinks_.try_emplace(handoff, ticket, from.source, from.connection, &promise, setup_, now_us)
           .first->second;
   if (is_new && !ticket.is_named()) {
+    if (auto held = held_.extract(key)) GiveBack(promise.Hold(std::move(held.mapped())));
     waiting_.push_back(key);
     PromiseWaiting(now_us);
   }
@@ -241,7 +270,7 @@ void Sinks::PromiseWaiting(int64_t now_us) {
       ++it;  // all are suspended: the promise keeps its place
       continue;
     }
-    if (promise.ticket().promise_pages > receive_pool_.free_pages()) break;
+    if (promise.pages_to_take() > receive_pool_.free_pages()) break;
     it = waiting_.erase(it);
     promise.Take(now_us);
     TellPromised(promise, now_us);
@@ -259,6 +288,7 @@ void Sinks::Settle(int64_t now_us) {
   PromiseWaiting(now_us);
   const ReceivePoolChanged now{.free_pages = receive_pool_.free_pages(),
                                .waiting = static_cast<int32_t>(waiting_.size()),
+                               .held_pages = held_pages(),
                                .promises = receive_pool_.promises()};
   if (told_ == now) return;
   told_ = now;
@@ -320,6 +350,8 @@ void Sinks::RemoveIfEnded(wire::Handoff key) {
 }
 
 void Sinks::EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us) {
+  for (const wire::Handoff& key : KeysUpTo(held_, id, epoch))
+    GiveBack(std::move(held_.extract(key).mapped()));
   for (const wire::Handoff& key : KeysUpTo(promises_, id, epoch)) FailPromise(key, status, now_us);
   for (const wire::Handoff& handoff : KeysUpTo(sinks_, id, epoch))
     if (const HandoffSink* sink = Find(handoff))
@@ -361,6 +393,7 @@ void Sinks::Tick(int64_t now_us) {
 }
 
 void Sinks::EndAll(int64_t now_us) {
+  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
   for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, ShuttingDown(), now_us);
 }
 

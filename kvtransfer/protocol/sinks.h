@@ -30,7 +30,9 @@ class Sinks {
   Sinks(TransferSetup* setup, PeerConnections* connections);  // both outlive this object
 
   void On(LendPages& command, int64_t now_us);
+  void On(LendHeld& command, int64_t now_us);
   void On(ReclaimPages& command, int64_t now_us);
+  void On(ReclaimHeld& command, int64_t now_us);
   void On(AwaitInflow& command, int64_t now_us);
   void On(const CancelHandoff& command, int64_t now_us);
   void On(const ConnectionOver& over, int64_t now_us);
@@ -42,7 +44,7 @@ class Sinks {
   // Ends every turn: promises pages if there is room, and reports a changed receive pool.
   void Settle(int64_t now_us);
 
-  bool empty() const { return promises_.empty(); }
+  bool empty() const { return promises_.empty() && held_.empty(); }
   const ReceivePool& receive_pool() const { return receive_pool_; }
   int32_t bound_pages() const;  // pages of the receive pool, bound to promises
   size_t n_operations() const { return receives_.size(); }
@@ -63,6 +65,8 @@ class Sinks {
   // Fails a promise and its handoffs; removes it if none of them is left.
   void FailPromise(wire::Handoff key, absl::Status status, int64_t now_us);
   void RemoveIfEnded(wire::Handoff key);
+  void GiveBack(std::vector<int32_t> pages);
+  int32_t held_pages() const;  // of promises without their other pages
   // Fails the promise of this id, or of the ticket of this id: epochs up to this one.
   void EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us);
   // Follows a call on a machine: refuses held chunks that will not land, because the handoff or its
@@ -74,6 +78,7 @@ class Sinks {
   PeerConnections* const connections_;
   std::map<wire::Handoff, HandoffSink> sinks_;     // ordered, so that each run has the same order
   std::map<wire::Handoff, PagePromise> promises_;  // by id and epoch, while they may be needed
+  std::map<wire::Handoff, std::vector<int32_t>> held_;  // lent for promises that no OPEN has made
   std::deque<wire::Handoff> waiting_;  // promises that wait for room, first come first served
   ReceivePool receive_pool_;
   Receives receives_;

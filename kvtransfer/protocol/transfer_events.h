@@ -100,9 +100,19 @@ struct LendPages {
   std::vector<int32_t> pages;
   int64_t expected_wait_us = 0;
 };
+// As sink: lends the first pages of a promise, which have their KV from earlier sequences: they are
+// not sent. Once the promise has its pages, this comes too late: the pages come back in
+// PagesReturned.
+struct LendHeld {
+  TicketId ticket_id;  // of the promise
+  Epoch epoch = 0;
+  std::vector<int32_t> pages;
+};
 struct ReclaimPages {  // gives back at most n unpromised pages
   int32_t n = 0;
 };
+struct ReclaimHeld {
+};  // gives back those of LendHeld whose promises have not got their other pages
 // Cancels at either side; idempotent; unknown tickets are remembered so that a late OPEN is
 // refused. At the sink, the id is that of a ticket or of a promise; all handoffs of the promise are
 // cancelled.
@@ -124,8 +134,8 @@ struct AwaitInflow {
   std::vector<int32_t> pages;         // (kv_pages of the promise), with a cell that is missing
   int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
 };
-using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, ReclaimPages,
-                                     CancelHandoff, AwaitInflow>;
+using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, LendHeld,
+                                     ReclaimPages, ReclaimHeld, CancelHandoff, AwaitInflow>;
 
 // --- events (on the link thread) --------------------------------------------------------------
 // As source: the sink promised the ticket's pages.
@@ -162,10 +172,11 @@ struct HandoffAborted {  // after an OPEN was seen; the pages are back in the re
 struct PagesReturned {
   std::vector<int32_t> pages;
 };
-struct ReceivePoolChanged {  // lent pages not promised, and tickets waiting for room
-  int32_t free_pages = 0;
-  int32_t waiting = 0;
-  uint64_t promises = 0;  // promises made so far
+struct ReceivePoolChanged {
+  int32_t free_pages = 0;  // lent pages not promised
+  int32_t waiting = 0;     // tickets waiting for room
+  int32_t held_pages = 0;  // of LendHeld, whose promises have not got their other pages
+  uint64_t promises = 0;   // promises made so far
   bool operator==(const ReceivePoolChanged&) const = default;
 };
 // Planes [0, n_planes) of all pages and plane n_planes of pages [0, n_pages) of an inflow are

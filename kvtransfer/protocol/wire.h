@@ -29,7 +29,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 5;
+inline constexpr uint16_t kVersion = 6;
 inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
 inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
 
@@ -80,9 +80,10 @@ struct Promise {
   Handoff handoff;
   uint64_t chunk_bytes = 0;   // longest chunk that the sink accepts
   uint64_t window_bytes = 0;  // maximum of bytes announced and not acknowledged
-  // Named pages: planes [0, here_planes) of all pages and plane here_planes of pages [0,
-  // here_pages) are in place from an earlier handoff and are not sent.
-  uint32_t here_planes = 0, here_pages = 0;
+  // What is in place and not sent. Named pages: planes [0, here_planes) of all pages and plane
+  // here_planes of pages [0, here_pages), from an earlier handoff. Lent pages: all planes of the
+  // promise's pages [0, held_pages), of earlier sequences.
+  uint32_t here_planes = 0, here_pages = 0, held_pages = 0;
 };
 // No free pages yet; the sink keeps the request and promises later.
 struct NoRoom {

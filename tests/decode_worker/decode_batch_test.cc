@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <optional>
 
 #include "tests/support/hash_backend.h"
 #include "tests/support/sequential_run.h"
@@ -22,7 +23,8 @@ struct DecodeBatchFixture {
     options.max_sequences = 20;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
     backend.SetPool(pool.get());
-    batch = std::make_unique<DecodeBatch>(options, backend.model(), pool.get());
+    index.emplace(pool.get());
+    batch = std::make_unique<DecodeBatch>(options, backend.model(), pool.get(), &*index);
   }
 
   static std::vector<int32_t> Prompt(RequestId id, int n) {
@@ -36,7 +38,7 @@ struct DecodeBatchFixture {
     request.request_id = id;
     request.epoch = 1;
     request.ticket_id = {.high = 0, .low = id};
-    request.n_prompt = n_prompt;
+    request.tokens = Prompt(id, n_prompt);
     request.max_tokens = max_tokens;
     request.sampling.temperature = 0;
     request.want_digests = true;
@@ -103,6 +105,7 @@ struct DecodeBatchFixture {
 
   HashBackend backend;
   std::unique_ptr<KvPool> pool;
+  std::optional<PrefixIndex> index;
   std::unique_ptr<DecodeBatch> batch;
   StepBuilder builder;
   Sampler sampler;
@@ -204,7 +207,7 @@ TEST_CASE("a row counts the prompt, earlier attempts' tokens, the first token an
   request.sampling = sampling;
   request.stop_tokens = stops;
   request.n_generated = done;
-  request.history = history;
+  request.tokens = history;
   HandoffArrived kv;
   kv.ticket_id = request.ticket_id;
   kv.epoch = 1;
@@ -228,21 +231,20 @@ TEST_CASE("a row counts the prompt, earlier attempts' tokens, the first token an
   CHECK(b.pool->held() == 0);
 }
 
-TEST_CASE("a request whose history is missing, cut or of another vocabulary is refused by name") {
+TEST_CASE("a request whose tokens are missing, others than came or of another vocabulary") {
   DecodeBatchFixture b;
-  const auto refusal = [&b](RequestId id, std::vector<int32_t> history) {
+  const auto refusal = [&b](RequestId id, std::vector<int32_t> tokens) {
     DecodeRequest request = DecodeBatchFixture::Request(id, 5, 4);
-    request.sampling.repetition_penalty = 2;
-    request.history = std::move(history);
+    request.tokens = std::move(tokens);
     b.batch->Expect(request, b.now);
     b.Arrive(b.Kv(id, 5, 3));
     b.Collect();
     CHECK(b.ends[id].reason == EndReason::kFailed);
     return b.ends[id].message;
   };
-  CHECK(refusal(1, {}) == "history of 0 tokens, 5 needed");
-  CHECK(refusal(2, {1, 2}) == "history of 2 tokens, 5 needed");
-  CHECK(refusal(3, {1, 2, 3, 4, 61}) == "token id 61 in the history, vocabulary of 61");
+  CHECK(refusal(1, {}) == "a decode request without prompt or tokens to make");
+  CHECK(refusal(2, {1, 2}) == "KV of 5 tokens came for a prompt of 2");
+  CHECK(refusal(3, {1, 2, 3, 4, 61}) == "token id 61 in the prompt, vocabulary of 61");
   DecodeRequest request = DecodeBatchFixture::Request(4, 5, 4);
   request.n_generated = 5;
   b.batch->Expect(request, b.now);
@@ -493,6 +495,45 @@ TEST_CASE("rows give back what fell out of the window, and go on in what others 
   }
   REQUIRE(b.pool->held() == 0);
   REQUIRE(b.pool->free() == n_pages);
+}
+
+TEST_CASE("full pages of a sequence are found afterwards, generated tokens included") {
+  constexpr int kPrompt = 6, kTokens = 10;  // the last one's KV is not written: 15 tokens
+  const std::vector<int> windows = GENERATE(std::vector<int>{}, std::vector<int>{0, 5, 5});
+  DecodeBatchFixture b(8, 40, nullptr, windows);
+  DecodeRequest request = DecodeBatchFixture::Request(1, kPrompt, kTokens);
+  request.cache_salt = 7;
+  b.batch->Expect(request, b.now);
+  HandoffArrived kv = b.Kv(1, kPrompt, 2);
+  std::vector<int32_t> all = DecodeBatchFixture::Prompt(1, kPrompt);
+  all.push_back(kv.record.first_token);
+  b.Arrive(std::move(kv));
+  const auto found = [&](uint64_t salt) {
+    PrefixChain chain = PrefixChain::Beginning(salt, RopeRange::kShort);
+    std::vector<int32_t> pages;
+    b.index->Hold(all, &chain, &pages);
+    return pages;
+  };
+  std::vector<int32_t> pages = found(7);
+  CHECK(pages.size() == 1);  // at once; the second page is not full
+  b.pool->Give(pages);
+  while (b.Step() > 0) {
+  }
+  b.CheckExact(1, kPrompt, kTokens);
+  CHECK(b.pool->held() == 0);
+  all.insert(all.end(), b.tokens[1].begin(), b.tokens[1].end());
+  CHECK(found(0).empty());
+  pages = found(7);
+  // Planes behind a window are gone, unless pages are plenty; a page without them is not found.
+  REQUIRE(pages.size() == 3);
+  // What was found is the KV: the last page's tokens go on as the row did.
+  REQUIRE(b.pool->Take(1, &pages));
+  b.builder.Clear();
+  b.builder.WantLogits(b.builder.AddPiece(std::span(all).subspan(12, 3), 12, pages) + 2);
+  b.backend.Begin(b.builder.batch());
+  b.backend.RunLayers(0, 3);
+  CHECK(b.sampler.Sample(b.backend.logits(0), {.temperature = 0}, 15).token == all[15]);
+  b.pool->Give(pages);
 }
 
 }  // namespace

@@ -54,6 +54,35 @@ TEST_CASE("eager lends all, in bounded portions; a prompt here gets pages back")
   pool->Give(std::vector<int32_t>(lent.begin() + 6, lent.begin() + 9));
 }
 
+TEST_CASE("of cached pages, eager lends what expected sequences need, and a reserve") {
+  HashBackend backend(kPageTokens);
+  auto pool = std::move(*KvPool::Create(backend.kv_layout(), 64));
+  pool->on_evict = [](int32_t) {};
+  std::vector<int32_t> pages;
+  REQUIRE(pool->Take(60, &pages));
+  for (const int32_t page : pages) pool->Cache(page);
+  pool->Give(pages);
+  PageLender lender(pool.get(), true, 100);
+  std::vector<TransferCommand> out;
+  std::vector<int32_t> lent;
+  const auto lend = [&](const LenderNeeds& needs) {
+    out.clear();
+    REQUIRE_FALSE(Balance(&lender, needs, &out));
+    if (out.empty()) return 0;
+    const std::vector<int32_t>& more = std::get<LendPages>(out.at(0)).pages;
+    lent.insert(lent.end(), more.begin(), more.end());
+    return static_cast<int>(more.size());
+  };
+  CHECK(lend({}) == 4);  // both: those not cached, and the reserve
+  CHECK(pool->cached() == 60);
+  CHECK(lend({}) == 0);
+  CHECK(lend({.sequence_pages = 10}) == 10);  // and the reserve stays
+  CHECK(pool->cached() == 50);
+  CHECK(lend({.growth_pages = 48, .sequence_pages = 20}) == 2);  // rows come first
+  lender.On(PagesReturned{.pages = lent}, {});
+  CHECK(lender.lent() == 0);
+}
+
 TEST_CASE("what rows will grow into is kept back, and asked back ahead of need") {
   HashBackend backend(kPageTokens);
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), 10));

@@ -30,7 +30,7 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     options.mixed_prefill_tokens = workers[i].mixed_prefill_tokens;
     options.prefill.chunk_tokens = workers[i].chunk_tokens;
     options.announce_bytes = workers[i].announce_bytes;
-    options.prefill.reuse_kv = workers[i].reuse_kv;
+    options.reuse_kv = workers[i].reuse_kv;
     const WorkerFacts facts{
         .self = IncarnationOf(index), .role = workers[i].role, .max_context = 4096};
     WorkerPorts ports;
@@ -85,18 +85,16 @@ void SimCluster::Dispatch(RequestId id) {
   SetWhole(&to_prefill, ticket, {.incarnation = progress.max_tokens > 1 ? ticket.sink : 0});
   workers_[progress.prefill]->messages.push_back(to_prefill);
   if (progress.max_tokens > 1)
-    workers_[progress.decode]->messages.push_back(DecodeRequest{
-        .request_id = id,
-        .epoch = ticket.epoch,
-        .ticket_id = ticket.id,
-        .n_prompt = n,
-        .max_tokens = progress.max_tokens,
-        .n_generated = n_generated,
-        .history =
-            NeedsHistory(progress.request.sampling, n_generated) ? tokens : std::vector<int32_t>(),
-        .sampling = progress.request.sampling,
-        .stop_tokens = progress.request.stop_tokens,
-        .want_digests = true});
+    workers_[progress.decode]->messages.push_back(
+        DecodeRequest{.request_id = id,
+                      .epoch = ticket.epoch,
+                      .ticket_id = ticket.id,
+                      .tokens = tokens,
+                      .n_generated = n_generated,
+                      .max_tokens = progress.max_tokens,
+                      .sampling = progress.request.sampling,
+                      .stop_tokens = progress.request.stop_tokens,
+                      .want_digests = true});
 }
 
 void SimCluster::DispatchPreempted() {

@@ -71,6 +71,8 @@ void SimTransfer::Run(int end, TransferCommand command) {
                                    lend->pages.end());
     PromiseWaiting(end);
     ReportReceivePool(end);
+  } else if (auto* held = std::get_if<LendHeld>(&command)) {
+    ends_[end].events.push_back(PagesReturned{std::move(held->pages)});  // all KV is sent here
   } else if (auto* reclaim = std::get_if<ReclaimPages>(&command)) {
     std::vector<int32_t>& receive_pool = ends_[end].receive_pool;
     const size_t n = std::min(receive_pool.size(), static_cast<size_t>(reclaim->n));

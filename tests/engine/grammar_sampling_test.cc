@@ -69,7 +69,6 @@ TEST_CASE("a sequence that goes on elsewhere has the same tokens") {
   SequenceSampling whole(params, {}, history, 0, &grammar);
   for (int n = 0; n < 40; ++n) {
     const std::vector<float> logits = Logits(random);
-    CHECK(NeedsHistory(params, n) == (n > 0));
     SequenceSampling later(params, {}, history, n, &grammar);
     const int32_t token = DrawNext(sampler, whole, logits);
     CHECK(DrawNext(sampler, later, logits) == token);

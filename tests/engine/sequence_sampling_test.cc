@@ -240,22 +240,6 @@ TEST_CASE("a state that is told of its tokens one by one is the state made from 
   }
 }
 
-TEST_CASE("without the history nothing that needs none changes") {
-  CaseMaker maker(4);
-  int without = 0;
-  for (int round = 0; round < 500; ++round) {
-    const Case c = maker.Make();
-    const auto n = static_cast<int32_t>(c.generated.size());
-    if (NeedsHistory(c.params, n)) continue;
-    ++without;
-    const Tokens history = c.History();
-    const SequenceSampling blind(c.params, c.stops, {}, n), seeing(c.params, c.stops, history, n);
-    Sampler sampler;
-    REQUIRE(sampler.Sample(c.logits, blind, 7).token == sampler.Sample(c.logits, seeing, 7).token);
-  }
-  CHECK(without > 50);
-}
-
 TEST_CASE("each penalty counts what it should") {
   // 1 is in the prompt, 2 was generated twice, 3 once.
   const std::vector<float> logits = {0, 4, 4, -4, 4};

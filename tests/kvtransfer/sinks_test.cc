@@ -168,6 +168,109 @@ TEST_CASE("sinks: pages of an inflow are named before its OPEN or after it") {
   CHECK(rig.sinks.empty());
 }
 
+TEST_CASE("sinks: held pages are not asked for, and come out first") {
+  const bool before = GENERATE(true, false);  // before the OPEN, or while it waits for room
+  Rig rig(/*lent=*/before ? 8 : 1);
+  const auto hold = [&](std::vector<int32_t> pages) {
+    LendHeld held{kTicket.promise, 1, std::move(pages)};
+    rig.sinks.On(held, 0);
+    rig.Settle();
+  };
+  if (before) hold({12});
+  rig.FromSource(rig.from, wire::Open{kTicket});
+  if (!before) {
+    rig.link.Take<wire::NoRoom>(rig.from);
+    hold({12});
+    CHECK(rig.Take<ReceivePoolChanged>().back().held_pages == 1);
+    LendPages more{.pages = {1}};
+    rig.sinks.On(more, 0);
+    rig.Settle();
+  }
+  CHECK(rig.link.Take<wire::Promise>(rig.from).held_pages == 1);
+  CHECK(rig.sinks.receive_pool().free_pages() == (before ? 6 : 0));
+  hold({13});  // too late
+  CHECK(rig.Take<PagesReturned>().at(0).pages == std::vector<int32_t>{13});
+  const uint64_t digest = wire::ChunkDigest(0, rig.Announce(kTicket, 1, 0));
+  rig.Land(0);
+  rig.link.Take<wire::Ack>(rig.from);
+  rig.FromSource(rig.from, wire::Done{{kTicket.id, 1}, 1, digest});
+  rig.FromSource(rig.from, wire::Commit{{kTicket.id, 1}, 4, 5});
+  rig.link.Take<wire::Committed>(rig.from);
+  const auto arrived = rig.Take<HandoffArrived>();
+  REQUIRE(arrived.size() == 1);
+  CHECK(arrived[0].pages.size() == 3);
+  CHECK(arrived[0].pages[0] == 12);
+  CHECK(rig.pool.cell(arrived[0].pages[1], 1)[0] == std::byte{0x5a});
+  CHECK(rig.sinks.bound_pages() == 0);
+  CHECK(rig.sinks.empty());
+}
+
+TEST_CASE("sinks: held pages come back whole, whatever becomes of their promise") {
+  Rig rig(/*lent=*/2);
+  LendHeld held{kTicket.promise, 1, {12, 13}};
+  const auto returned = [&] {
+    std::vector<int32_t> pages;
+    for (const PagesReturned& back : rig.Take<PagesReturned>())
+      pages.insert(pages.end(), back.pages.begin(), back.pages.end());
+    return pages;
+  };
+  SECTION("cancelled before its OPEN") {
+    rig.sinks.On(held, 0);
+    CHECK_FALSE(rig.sinks.empty());
+    rig.Cancel(kTicket.promise, 1);
+  }
+  SECTION("cancelled before they were lent") {
+    rig.Cancel(kTicket.promise, 1);
+    rig.sinks.On(held, 0);
+  }
+  SECTION("replaced by a later attempt") {
+    rig.sinks.On(held, 0);
+    rig.FromSource(rig.from, wire::Open{MakeTicket(1, 2, 2, 2, /*epoch=*/2)});
+    CHECK(rig.link.Take<wire::Promise>(rig.from).held_pages == 0);
+    CHECK(returned() == std::vector<int32_t>{12, 13});
+    rig.Cancel(kTicket.promise, 2);
+    held = {kTicket.promise, 2, {12, 13}};  // over
+    rig.sinks.On(held, 0);
+  }
+  SECTION("cancelled while it is filled") {
+    rig.sinks.On(held, 0);
+    rig.FromSource(rig.from, wire::Open{kTicket});
+    CHECK(rig.link.Take<wire::Promise>(rig.from).held_pages == 2);
+    rig.Cancel(kTicket.promise, 1);
+  }
+  SECTION("reclaimed before its OPEN, and while it waits") {
+    rig.sinks.On(held, 0);
+    ReclaimHeld reclaim;
+    rig.sinks.On(reclaim, 0);
+    CHECK(returned() == std::vector<int32_t>{12, 13});
+    rig.FromSource(rig.from, wire::Open{kTicket});  // three pages, two are lent
+    rig.link.Take<wire::NoRoom>(rig.from);
+    held.pages = {12};
+    rig.sinks.On(held, 0);
+    rig.sinks.On(reclaim, 0);
+    CHECK(returned() == std::vector<int32_t>{12});
+    rig.Cancel(kTicket.promise, 1);
+    held.pages = {12, 13};
+    rig.sinks.On(held, 0);
+  }
+  SECTION("more than the prompt has") {
+    held.pages = {12, 13, 14};
+    rig.sinks.On(held, 0);
+    rig.FromSource(rig.from, wire::Open{kTicket});
+    CHECK(returned() == std::vector<int32_t>{12, 13, 14});
+    rig.Cancel(kTicket.promise, 1);
+    held.pages = {12, 13};
+    rig.sinks.On(held, 0);
+  }
+  SECTION("this worker shuts down") {
+    rig.sinks.On(held, 0);
+    rig.sinks.EndAll(0);
+  }
+  CHECK(returned() == std::vector<int32_t>{12, 13});
+  CHECK(rig.sinks.receive_pool().free_pages() == 2);  // held pages are never lent for other KV
+  CHECK(rig.sinks.empty());
+}
+
 TEST_CASE("sinks: of one ticket the latest epoch lives, opened or awaited") {
   const auto of_epoch = [](Epoch epoch) { return MakeTicket(1, 2, 2, 0, epoch); };
   Rig rig;

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,6 @@ struct SchedulerFixture {
     backend.set_limits({.slice_keys = rank.slice_keys});
     if (rank.whole_planes) filter = std::make_unique<WholePlanes>();
     PrefillOptions options;
-    options.reuse_kv = reuse_kv;
     options.transitions = transitions;
     options.chunk_tokens = chunk;
     options.open_ahead = open_ahead;
@@ -50,7 +50,9 @@ struct SchedulerFixture {
         .max_context = 1000,
         .model = &backend.model(),
         .limits = {.max_slice_tokens = rank.max_slice_tokens, .slice_keys = rank.slice_keys}};
-    scheduler = std::make_unique<PrefillScheduler>(options, facts, pool.get());
+    if (reuse_kv) index.emplace(pool.get());
+    scheduler =
+        std::make_unique<PrefillScheduler>(options, facts, pool.get(), index ? &*index : nullptr);
   }
   ~SchedulerFixture() {
     while (scheduler->prompts().pages().DiscardOldest()) {
@@ -162,6 +164,7 @@ struct SchedulerFixture {
 
   HashBackend backend;
   std::unique_ptr<KvPool> pool;
+  std::optional<PrefixIndex> index;
   std::unique_ptr<PrefillScheduler> scheduler;
   std::unique_ptr<WholePlanes> filter;  // of the commands; null: none
   StepBuilder builder;

@@ -46,8 +46,9 @@ std::vector<RouterMessage> EveryMessage() {
   DecodeRequest decode{.request_id = 2,
                        .epoch = 1,
                        .ticket_id = {.high = 1, .low = 2},
-                       .n_prompt = 3,
+                       .tokens = {6, 7, 8},
                        .max_tokens = 4,
+                       .cache_salt = ~0ull,
                        .sampling = prefill.sampling,
                        .stop_tokens = {5, 0},
                        .want_digests = true};
@@ -122,8 +123,9 @@ void CheckDecode(const DecodeRequest& a, const DecodeRequest& b) {
   CHECK(a.request_id == b.request_id);
   CHECK(a.epoch == b.epoch);
   CHECK(a.ticket_id == b.ticket_id);
-  CHECK(a.n_prompt == b.n_prompt);
+  CHECK(a.tokens == b.tokens);
   CHECK(a.max_tokens == b.max_tokens);
+  CHECK(a.cache_salt == b.cache_salt);
   CHECK(a.sampling == b.sampling);
   CHECK(a.stop_tokens == b.stop_tokens);
   CHECK(a.want_digests == b.want_digests);
@@ -286,8 +288,8 @@ TEST_CASE("a router message out of range is refused by the name of its field") {
                m->mutable_messages(0)->mutable_prefill()->mutable_sampling()->set_top_p(0);
              }),
              Contains("sampling.top_p"));
-  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(1)->mutable_decode()->set_n_prompt(0); }),
-             Contains("decode.n_prompt"));
+  CHECK_THAT(Refusal([](M* m) { m->mutable_messages(1)->mutable_decode()->clear_tokens(); }),
+             Contains("decode.tokens"));
   CHECK_THAT(Refusal([](M* m) { m->mutable_messages(1)->mutable_decode()->set_max_tokens(-1); }),
              Contains("decode.max_tokens"));
   CHECK_THAT(Refusal([](M* m) {

@@ -79,7 +79,7 @@ TEST_CASE("a message about a request that cannot be read ends that request, and 
   WorkerEnd worker(router.address(), 5);
   router.AwaitWorker(5);
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
-  DecodeRequest poison{.request_id = 7, .epoch = 2, .n_prompt = 1, .max_tokens = 1};
+  DecodeRequest poison{.request_id = 7, .epoch = 2, .tokens = {1}, .max_tokens = 1};
   poison.stop_tokens.assign(100000, 1);
   router.server->Send(5, {CancelRequest{.request_id = 1}, poison, CancelRequest{.request_id = 2}});
   const auto got = worker.events.Next<RouterMessages>();

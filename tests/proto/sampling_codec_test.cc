@@ -50,10 +50,9 @@ PrefillRequest Prefill() {
 DecodeRequest Decode() {
   return {.request_id = 1,
           .epoch = 2,
-          .n_prompt = 3,
-          .max_tokens = 4,
+          .tokens = {5, 6, 7},
           .n_generated = 2,
-          .history = {5, 6, 7},
+          .max_tokens = 4,
           .sampling = EveryParameter(),
           .stop_tokens = {4, 0}};
 }
@@ -106,7 +105,7 @@ TEST_CASE("the parameters survive the wire field by field, with the tokens they 
   const auto& decode = std::get<DecodeRequest>(out->messages[1]);
   CHECK(decode.sampling == EveryParameter());
   CHECK(decode.n_generated == 2);
-  CHECK(decode.history == Decode().history);
+  CHECK(decode.tokens == Decode().tokens);
 }
 
 TEST_CASE("parameters that nobody set survive the wire") {
@@ -160,41 +159,23 @@ TEST_CASE("a parameter out of bounds is refused by its name") {
              Contains("sampling.logit_bias has 1025 entries"));
 }
 
-TEST_CASE("the history comes whole where the parameters need it, and only the right number") {
+TEST_CASE("the tokens come, and the number of the generated ones fits them") {
   const auto refusal = [](const std::function<void(DecodeRequest*)>& change) {
     DecodeRequest decode = Decode();
     change(&decode);
     return RefusalOf(decode);
   };
-  CHECK_THAT(refusal([](DecodeRequest* d) { d->history.clear(); }), Contains("decode.history"));
-  CHECK_THAT(refusal([](DecodeRequest* d) { d->history.pop_back(); }), Contains("decode.history"));
-  CHECK_THAT(refusal([](DecodeRequest* d) { d->history[0] = -1; }), Contains("decode.history"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->tokens.clear(); }), Contains("decode.tokens"));
+  CHECK_THAT(refusal([](DecodeRequest* d) { d->tokens[0] = -1; }), Contains("decode.tokens"));
   CHECK_THAT(refusal([](DecodeRequest* d) { d->n_generated = 3; }), Contains("decode.n_generated"));
   CHECK_THAT(refusal([](DecodeRequest* d) { d->n_generated = -1; }),
              Contains("decode.n_generated"));
-  CHECK(refusal([](DecodeRequest* d) {
-          d->sampling = {};
-          d->history.clear();
-        }).empty());
   PrefillRequest prefill = Prefill();
   prefill.n_generated = 3;
   CHECK_THAT(RefusalOf(prefill), Contains("prefill.n_generated"));
   prefill = Prefill();
   prefill.stop_tokens[1] = -1;
   CHECK_THAT(RefusalOf(prefill), Contains("prefill.stop_tokens"));
-}
-
-TEST_CASE("the history is needed by what looks back, and from the first generated token on") {
-  CHECK_FALSE(NeedsHistory({}, 5));
-  CHECK(NeedsHistory({.repetition_penalty = 1.1f}, 0));
-  CHECK_FALSE(NeedsHistory({.presence_penalty = 1}, 0));
-  CHECK(NeedsHistory({.presence_penalty = 1}, 1));
-  CHECK_FALSE(NeedsHistory({.reasoning = {.end = 1}}, 0));
-  CHECK(NeedsHistory({.reasoning = {.end = 1}}, 1));
-  CHECK(NeedsHistory({.frequency_penalty = -1}, 1));
-  CHECK_FALSE(NeedsHistory({.bad_words = {{1}, {2}}}, 5));
-  CHECK(NeedsHistory({.bad_words = {{1}, {2, 3}}}, 5));
-  CHECK_FALSE(NeedsHistory({.min_tokens = 9, .logit_bias = {{1, 1}}, .top_logprobs = 3}, 5));
 }
 
 TEST_CASE("logprobs of a token survive the wire, and have a bound") {
@@ -270,8 +251,7 @@ TEST_CASE("as many of the largest parameters travel together as fit a batch") {
   decode.sampling.bad_words.assign(
       static_cast<size_t>(Limits::kBadWords.max),
       std::vector<int32_t>(static_cast<size_t>(Limits::kBadWordTokens.max), 1 << 30));
-  decode.n_prompt = 1 << 16;
-  decode.history.assign(1 << 16, 1 << 30);
+  decode.tokens.assign(1 << 16, 1 << 30);
   const std::vector<RouterMessage> messages(20, decode);
   wire::RouterMessages batch;
   const size_t n = EncodeMessages(messages, &batch);
@@ -302,8 +282,7 @@ TEST_CASE("changed bytes of parameters are decoded within bounds or refused, nev
         REQUIRE(CheckSampling(prefill->sampling).ok());
       if (const auto* decode = std::get_if<DecodeRequest>(&message)) {
         REQUIRE(CheckSampling(decode->sampling).ok());
-        REQUIRE((decode->history.empty() ||
-                 decode->history.size() == static_cast<size_t>(decode->n_prompt)));
+        REQUIRE(decode->n_generated < static_cast<int32_t>(decode->tokens.size()));
       }
     }
   }

@@ -25,7 +25,7 @@ TEST_CASE("a lost decode worker: the same position goes on elsewhere") {
   CHECK(again.tokens[21] == 8);
   CHECK(again.sampling.seed == 5);
   CHECK(r.LastDecodeWorker() != first);
-  CHECK(r.Sent<DecodeRequest>().at(0).second.n_prompt == 22);
+  CHECK(r.Sent<DecodeRequest>().at(0).second.tokens.size() == 22);
   CHECK(r.Sent<DecodeRequest>().at(0).second.max_tokens == 2);
   // Reports on the old attempt have no effect.
   REQUIRE(r.Report(kP1, {Token(id, 20, 99, 1), Token(id, 22, 99, 1)}).ok());

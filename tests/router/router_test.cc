@@ -38,7 +38,7 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(TicketOf(prefill).kv_pages == 2);
   CHECK(TicketOf(prefill).promise_pages == 2);
   CHECK(TicketOf(prefill).id == decode.ticket_id);
-  CHECK(decode.n_prompt == 20);
+  CHECK(decode.tokens.size() == 20);
   CHECK(decode.max_tokens == 3);
   CHECK(r.router.View().running == 1);
 

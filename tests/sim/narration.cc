@@ -21,8 +21,8 @@ std::string One(const PrefillRequest& m) {
   return told;
 }
 std::string One(const DecodeRequest& m) {
-  return StrFormat("decode %x/%d of %d + %d tokens under %x", m.request_id, m.epoch, m.n_prompt,
-                   m.max_tokens, m.ticket_id.high);
+  return StrFormat("decode %x/%d of %d + %d tokens under %x", m.request_id, m.epoch,
+                   m.tokens.size(), m.max_tokens, m.ticket_id.high);
 }
 std::string One(const CancelRequest& m) { return StrFormat("cancel %x/%d", m.request_id, m.epoch); }
 std::string One(const DrainWorker&) { return "drain"; }
@@ -52,7 +52,12 @@ std::string One(const SendCells& m) {
 }
 std::string One(const CommitHandoff& m) { return StrFormat("commit %x", m.ticket_id.high); }
 std::string One(const LendPages& m) { return StrFormat("lend %d pages", m.pages.size()); }
+std::string One(const LendHeld& m) {
+  return StrFormat("lend the first %d pages of %x/%d, which are here", m.pages.size(),
+                   m.ticket_id.high, m.epoch);
+}
 std::string One(const ReclaimPages& m) { return StrFormat("reclaim %d pages", m.n); }
+std::string One(const ReclaimHeld&) { return "reclaim what is held"; }
 std::string One(const CancelHandoff& m) {
   return StrFormat("cancel handoff %x/%d", m.ticket_id.high, m.epoch);
 }
@@ -75,7 +80,7 @@ std::string One(const HandoffAborted& m) {
 }
 std::string One(const PagesReturned& m) { return StrFormat("%d pages back", m.pages.size()); }
 std::string One(const ReceivePoolChanged& m) {
-  return StrFormat("receive pool %d, waiting %d", m.free_pages, m.waiting);
+  return StrFormat("receive pool %d, waiting %d, held %d", m.free_pages, m.waiting, m.held_pages);
 }
 std::string One(const InflowArrived& m) {
   return StrFormat("inflow %x/%d: %d planes, %d pages", m.ticket_id.high, m.epoch, m.n_planes,

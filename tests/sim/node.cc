@@ -65,6 +65,7 @@ void Node::Start(uint64_t random_id) {
   engine_->SetPool(pool_.get());
   const auto n_pages = static_cast<size_t>(pool_->n_ids());
   engine_side_.assign(n_pages, Holder::kEngine);
+  link_reads_.assign(n_pages, 0);
   link_side_.assign(n_pages, Holder::kEngine);
   turns_.assign(n_pages, 0);
   in_step_.assign(n_pages, InStep::kNot);
@@ -258,6 +259,11 @@ void Node::OnCommand(TransferCommand command) {
       engine_side_[page] = Holder::kLink;
     }
   }
+  if (const auto* lend = std::get_if<LendHeld>(&command))
+    for (const int32_t page : lend->pages)
+      Require(
+          pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] == Holder::kEngine,
+          "worker %d: page %d is lent with its KV, but not the engine's", index_, page);
   if (const auto* await = std::get_if<AwaitInflow>(&command)) {
     for (const int32_t page : await->pages) {
       Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,
@@ -295,6 +301,10 @@ void Node::HandleCommand(TransferCommand command) {
       link_side_[page] = Holder::kLink;
       ++turns_[page];
     }
+    link_pages_ += static_cast<int>(lend->pages.size());
+  }
+  if (const auto* lend = std::get_if<LendHeld>(&command)) {
+    for (const int32_t page : lend->pages) ++link_reads_[page];
     link_pages_ += static_cast<int>(lend->pages.size());
   }
   if (const auto* await = std::get_if<AwaitInflow>(&command)) {
@@ -344,6 +354,10 @@ void Node::LinkTurn(uint64_t stamp) {
 void Node::OnTransferEvent(TransferEvent event) {
   const auto leave = [this](const std::vector<int32_t>& pages) {
     for (const int32_t page : pages) {
+      if (link_reads_[page] > 0) {
+        --link_reads_[page];
+        continue;
+      }
       Require(link_side_[page] == Holder::kLink, "worker %d: page %d comes out, but was not lent",
               index_, page);
       link_side_[page] = Holder::kEngine;

@@ -149,6 +149,7 @@ class Node {
   std::vector<Holder> link_side_;                // index: page; times that it went to the link side
   std::vector<uint32_t> turns_;                  // index: page; times that it went to the link side
   PagesOfTicket engine_inflows_, link_inflows_;  // awaited, not ended
+  std::vector<int> link_reads_;  // index: page; promises that it is lent for with its KV
   int link_pages_ = 0;
   std::map<OperationId, std::vector<std::pair<int32_t, uint32_t>>> posted_;  // pages, turns
   enum class InStep { kNot, kRead, kWritten };

@@ -140,7 +140,7 @@ struct WorkerFixture {
     Say(DecodeRequest{.request_id = 8,
                       .epoch = 1,
                       .ticket_id = kSequenceTicket,
-                      .n_prompt = 6,
+                      .tokens = sequence_prompt,
                       .max_tokens = 4,
                       .sampling = {.temperature = 0}});
     core->Handle(TransferEvent(ReceivePoolChanged{.free_pages = 0, .waiting = 1}));
@@ -180,7 +180,7 @@ TEST_CASE("a request has one range of longrope in prefill and decode") {
     rig.Say(DecodeRequest{.request_id = 9,
                           .epoch = 1,
                           .ticket_id = kSequenceTicket,
-                          .n_prompt = 20,
+                          .tokens = rig.prompt,
                           .max_tokens = max_tokens,
                           .sampling = {.temperature = 0}});
     PrefillRequest request;

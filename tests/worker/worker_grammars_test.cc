@@ -67,7 +67,7 @@ struct GrammarWorker {
     Send(DecodeRequest{.request_id = id,
                        .epoch = epoch,
                        .ticket_id = ticket,
-                       .n_prompt = static_cast<int32_t>(kPrompt.size()),
+                       .tokens = kPrompt,
                        .max_tokens = max_tokens,
                        .sampling = sampling});
     PrefillRequest prefill{.request_id = id,
@@ -237,7 +237,7 @@ TEST_CASE("as many requests wait as the desk has room for, and the next is refus
   const auto n = static_cast<RequestId>(GrammarDesk::kMaxWaiting);
   for (RequestId id = 1; id <= n + 1; ++id)
     worker.Send(DecodeRequest{
-        .request_id = id, .epoch = 1, .n_prompt = 3, .max_tokens = 2, .sampling = With("a")});
+        .request_id = id, .epoch = 1, .tokens = {1, 2, 3}, .max_tokens = 2, .sampling = With("a")});
   worker.Turns();
   CHECK(worker.jobs.size() == n);
   REQUIRE(worker.ends.size() == 1);

@@ -142,7 +142,7 @@ class Cluster {
     decode.request_id = id;
     decode.epoch = 1;
     decode.ticket_id = ticket.id;
-    decode.n_prompt = n;
+    decode.tokens = sent.prompt;
     decode.max_tokens = sent.max_tokens;
     decode.sampling = sent.sampling;
     nodes_[id % 2]->Send(prefill);

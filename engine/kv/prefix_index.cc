@@ -1,4 +1,4 @@
-#include "prefill_worker/prefix_index.h"
+#include "engine/kv/prefix_index.h"
 
 #include <algorithm>
 #include <utility>
@@ -57,6 +57,10 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
     // Pages after another entry with the same hash are not found, which costs time and nothing
     // else.
     chain->last = same != nullptr ? same->serial : next_serial_++;
+    return;
+  }
+  if (!IsWhole(page) || pool_->is_cached(page)) {
+    chain->last = next_serial_++;
     return;
   }
   Entry entry{.salt = chain->salt,

@@ -1,7 +1,7 @@
 // The index and the holders of its pages against a model that knows the content of every page, so
 // that a page found under other tokens, lost, without holder or with too many holders is detected
 // at once.
-#include "prefill_worker/prefix_index.h"
+#include "engine/kv/prefix_index.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
-// Finds pages of a worker's pool whose KV a prompt begins with, so that the KV is not computed
-// again: of an earlier attempt at the same request, or of any prompt with the same beginning
-// (docs/KV.md, prefix reuse). Engine thread.
+// Finds pages of a worker's pool whose KV a sequence of tokens begins with, so that the KV is not
+// computed or moved again: of prompts computed here and of sequences decoded here, their generated
+// tokens included (docs/KV.md, prefix reuse). One per worker, for both phases. Engine thread.
 //
 // An entry is a whole page of tokens after another entry (or at one of two beginnings, for RoPE's
 // two ranges, under a salt: prompts of different ranges or salts never share an entry). An entry is
@@ -19,11 +19,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/kv/kv_pool.h"
+#include "engine/model/rope.h"
 
 namespace baton {
 
-// How far a prompt has been followed through the index.
+// How far a sequence of tokens has been followed through the index.
 struct PrefixChain {
+  // The chain before the first page.
+  static PrefixChain Beginning(uint64_t salt, RopeRange range) {
+    return {.salt = salt, .last = range == RopeRange::kLong ? kLongBeginning : kBeginning};
+  }
   uint64_t salt = 0;
   // Serial of the entry reached, or one of the two beginnings, of RoPE's two ranges; no entry
   // follows both.
@@ -48,7 +53,8 @@ class PrefixIndex {
   void Hold(std::span<const int32_t> tokens, PrefixChain* chain, std::vector<int32_t>* pages);
   // Adds an entry and moves the chain on. `page` is held and has the KV of the page_tokens
   // `tokens`, which follow the chain. An entry for the same tokens that is there already stays
-  // instead.
+  // instead. A page that is trimmed, or an entry already (under a beginning that is no longer
+  // found), only moves the chain on.
   void Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain);
 
   int n_entries() const { return static_cast<int>(entries_.size()); }
