@@ -1,10 +1,11 @@
 // The cluster as the router sees it: who is here, what the workers were asked to do, what their
-// caches are expected to hold, and what follows for the next attempt. Part of the Router, on its
-// thread.
+// caches are expected to hold or soon will, and what follows for the next attempt. Part of the
+// Router, on its thread.
 #pragma once
 
 #include "router/predictor.h"
 #include "router/prefix_memory.h"
+#include "router/prompts_under_way.h"
 
 namespace baton {
 
@@ -29,6 +30,7 @@ struct Cluster {
   Membership members;
   Ledger ledger;
   CachedPrefixes prefixes;
+  PromptsUnderWay under_way;
   Predictor predictor;
 };
 

@@ -54,7 +54,7 @@ Request::Request(RequestId id, uint64_t sequence, GenerateRequest wanted,
 absl::Time Request::Alarm() const {
   switch (state()) {
     case RequestState::kWaiting:
-      return std::min(deadline_, waiting_since_ + options_.worker_wait);
+      return std::min(deadline_, follows_until.value_or(waiting_since_ + options_.worker_wait));
     case RequestState::kPrefilling:
     case RequestState::kStreaming:
       return std::min(deadline_, attempt_->Alarm());

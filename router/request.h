@@ -98,6 +98,10 @@ class Request {
   bool mended = false;               // one of its relays went on with another worker for a lost one
   std::vector<CachedPrefix> cached;  // expected when the request was dispatched last
   int recompute_reason = 0;          // why the attempt before the running one ended
+  // It waits for KV that another request computes (prompts_under_way.h), until then at most; empty:
+  // it does not.
+  std::optional<absl::Time> follows_until;
+  bool may_follow = true;  // it has not waited in vain
 
  private:
   void Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects);

@@ -64,6 +64,7 @@ absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now)
 void Router::Cancel(RequestId id, absl::Time now) {
   if (Request* const request = requests_.Find(id); request != nullptr && request->lives())
     End(*request, EndReason::kCancelled, now);
+  Settle(now);
 }
 
 void Router::Drain() {
@@ -134,6 +135,8 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());
+  if (worker == plan.decode && token.position > attempt.spec().n_prompt)
+    cluster_.under_way.Leave(request->id());  // its KV is there
   if (worker == plan.decode)
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());
@@ -235,6 +238,12 @@ void Router::Settle(absl::Time now) {
   for (const RequestId id : std::exchange(unsettled_, {}))
     if (Request* const request = requests_.Find(id); request != nullptr && request->lives())
       SettleOne(*request, now);
+  for (const RequestId id : cluster_.under_way.TakeFreed()) {
+    Request* const follower = requests_.Find(id);
+    if (follower == nullptr || follower->state() != RequestState::kWaiting) continue;
+    dispatch_.Try(*follower, now);
+    requests_.Update(*follower);
+  }
 }
 
 void Router::SettleOne(Request& request, absl::Time now) {
@@ -299,6 +308,7 @@ void Router::DrainWorkersIfIdle() {
 void Router::OnTime(absl::Time now) {
   if (now >= next_pulse_) LoseSilentWorkers(now);
   while (Request* const request = requests_.TakeDue(now)) OnAlarm(*request, now);
+  Settle(now);
 }
 
 absl::Time Router::NextDeadline() const { return std::min(requests_.NextAlarm(), next_pulse_); }
@@ -326,6 +336,10 @@ void Router::OnAlarm(Request& request, absl::Time now) {
     requests_.Forget(request);
   } else if (request.IsLate(now)) {
     End(request, absl::DeadlineExceededError("the request's time is over"), now);
+  } else if (request.follows_until) {  // in vain
+    request.may_follow = false;
+    dispatch_.Try(request, now);
+    requests_.Update(request);
   } else if (!request.dispatched()) {
     End(request, absl::UnavailableError("its workers were lost and none came back"), now);
   } else if (const AttemptFailure failure = request.attempt()->Broken(); !failure.message.empty()) {

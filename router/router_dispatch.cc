@@ -16,6 +16,11 @@ constexpr int kMaxMoves = 4;
 // that one worker would not make sooner: a trace at saturation wants more than 2 (docs/PLANNER.md).
 constexpr double kBorneLateness = 4;
 
+// A request waits for KV that another one computes if that is expected to take at most so many
+// times what it would take alone; and for so many times what was expected, within bounds.
+constexpr double kBorneFollowing = 1.5;
+constexpr absl::Duration kMinFollowing = absl::Milliseconds(100), kMaxFollowing = absl::Seconds(10);
+
 // A relay goes on with another worker before a token has come, and once per request: who loses
 // workers again and again is better off alone.
 bool IsMendable(const Request& request) {
@@ -69,11 +74,33 @@ DecodeRequest DecodePart(const Request& request, const TicketId& ticket_id) {
 
 void RouterDispatch::Try(Request& request, absl::Time now) {
   request.cached.clear();
-  if (!request.is_scored() && !cluster_.prefixes.empty())  // else no KV is reused
+  request.follows_until.reset();
+  if (ReusesKv(request))
     request.cached = cluster_.prefixes.Find(request.Pages(cluster_.members.page_tokens()));
   const std::optional<Plan> plan =
       cluster_.predictor.Choose(request.NextSpec(), request.failures.avoid(), now);
-  if (plan) DispatchTo(request, *plan, now);  // else the request waits for a worker or its alarm
+  if (!plan) return;  // the request waits for a worker or its alarm
+  if (!Follow(request, *plan, now)) DispatchTo(request, *plan, now);
+}
+
+// Waits for another request that computes at least half of what `plan` would have to compute, if
+// that one is expected to be soon enough.
+bool RouterDispatch::Follow(Request& request, const Plan& plan, absl::Time now) {
+  if (!request.may_follow || !ReusesKv(request)) return false;
+  const int32_t page_tokens = cluster_.members.page_tokens();
+  const PromptsUnderWay::Leader leader = cluster_.under_way.Find(request.Pages(page_tokens));
+  const AttemptSpec spec = request.NextSpec();
+  const int32_t to_compute = spec.PrefillTokensAt(plan.prefill());
+  const int32_t others = static_cast<int32_t>(leader.n_pages) * page_tokens;
+  const int32_t saved = others - (spec.n_prompt - to_compute);
+  if (saved <= 0 || 2 * saved < to_compute) return false;
+  const absl::Duration alone = cluster_.predictor.Expected(plan, spec);
+  const absl::Duration wait = leader.done_at - now;
+  if (wait > kBorneFollowing * alone) return false;
+  request.follows_until = now + std::clamp(kBorneFollowing * wait, kMinFollowing, kMaxFollowing);
+  cluster_.under_way.Follow(request.id(), leader.id);
+  ++totals_.followed;
+  return true;
 }
 
 void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time now) {
@@ -83,6 +110,9 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
     order.names[worker] = cluster_.members.At(worker).about.name;
   order.expected = cluster_.predictor.Expected(plan, order.spec);
   const std::vector<SliceSpec> slices = MintSlices(request.id(), &order);
+  if (ReusesKv(request))
+    cluster_.under_way.Enter(request.id(), request.Pages(cluster_.members.page_tokens()),
+                             now + order.expected);
   request.Dispatch(std::move(order), now);
   SendAttempt(request, slices);
 }
@@ -181,6 +211,7 @@ void RouterDispatch::TakeBack(const Request& request, const std::optional<Plan>&
     Send(worker, CancelRequest{.request_id = request.id(), .epoch = request.epoch()});
   }
   cluster_.ledger.Release(request.id(), request.attempt()->plan());
+  cluster_.under_way.Leave(request.id());
 }
 
 absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failure,

@@ -40,6 +40,7 @@ class RouterDispatch {
   const ClusterView& totals() const { return totals_; }
 
  private:
+  bool Follow(Request& request, const Plan& plan, absl::Time now);
   void DispatchTo(Request& request, const Plan& plan, absl::Time now);
   void SendAttempt(const Request& request, std::span<const SliceSpec> slices);
   Ticket MintPromise(RequestId request, Epoch epoch, Incarnation sink, int32_t kv_pages,
@@ -52,6 +53,11 @@ class RouterDispatch {
   void LogMend(const Request& request, const Plan& mended, const AttemptFailure& failure) const;
   void Send(Incarnation worker, RouterMessage message) {
     effects_.push_back(SendToWorker{.worker = worker, .message = std::move(message)});
+  }
+
+  // False where no KV is reused, by the cluster or for this request.
+  bool ReusesKv(const Request& request) const {
+    return !request.is_scored() && !cluster_.prefixes.empty();
   }
 
   const ClusterKey key_;

@@ -117,6 +117,7 @@ struct ClusterView {
   std::array<uint64_t, kFailoverCauses> failovers{};  // since the start, by FailoverCause
   uint64_t relays = 0;                                // attempts that were relays, since the start
   uint64_t relays_in_rounds = 0;                      // relays with more than one round
+  uint64_t followed = 0;  // times that a request waited for KV that another one computed
   std::array<uint64_t, kRelayPushes> relays_by_push{};
   // Lost ranks and lost decode workers of relays that were replaced while the others went on.
   uint64_t ranks_replaced = 0, sinks_replaced = 0;

@@ -83,6 +83,7 @@ class WorkerCore {
   bool IsQuiet() const;  // no request has a part here
   void Abandon();        // the transfer room is gone: CHECKs that every page came back
   WorkerMetrics metrics() const;
+  const PrefixIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: none
 
  private:
   void HandleRequest(PartRequest request);

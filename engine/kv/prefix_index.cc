@@ -74,6 +74,11 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
   pool_->Cache(page);
 }
 
+std::optional<uint64_t> PrefixIndex::SaltOf(int32_t page) const {
+  if (!pool_->is_cached(page)) return std::nullopt;
+  return entries_.at(key_of_[page]).salt;
+}
+
 void PrefixIndex::Forget(int32_t page) {
   const auto it = entries_.find(key_of_[page]);
   BATON_CHECK(it != entries_.end() && it->second.page == page);

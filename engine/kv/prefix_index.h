@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,8 @@ class PrefixIndex {
   // found), only moves the chain on.
   void Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain);
 
+  // The salt under which the page is found; empty: it is no entry.
+  std::optional<uint64_t> SaltOf(int32_t page) const;
   int n_entries() const { return static_cast<int>(entries_.size()); }
 
  private:

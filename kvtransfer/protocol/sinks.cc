@@ -273,6 +273,7 @@ void Sinks::PromiseWaiting(int64_t now_us) {
     if (promise.pages_to_take() > receive_pool_.free_pages()) break;
     it = waiting_.erase(it);
     promise.Take(now_us);
+    setup_->counters.held_pages += static_cast<uint64_t>(promise.n_held());
     TellPromised(promise, now_us);
   }
 }

@@ -221,6 +221,7 @@ std::string_view NameOf(ChunkRefusal refusal);  // "payload", "header", ...
 struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
   uint64_t resent_chunks = 0, handoffs_committed = 0, handoffs_failed = 0;
+  uint64_t held_pages = 0;  // of promises, whose KV was here and was not sent
   std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal
   // Connections that ended while a handoff was open on them, handoffs that continued over another
   // connection, and chunks of these that were not sent again.

@@ -223,6 +223,9 @@ std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabe
       {kTotal, "baton_relay_sinks_replaced_total",
        "Lost decode workers of relays whose slices were handed to another.", own,
        [](const View& view) { return view.cluster.sinks_replaced; }},
+      {kTotal, "baton_prompts_followed_total",
+       "Times a request waited for KV that another one computed, as choices of one prompt do.", own,
+       [](const View& view) { return view.cluster.followed; }},
   };
   for (size_t cause = 0; cause < kFailoverCauses; ++cause) {
     rows.push_back({kTotal, "baton_failovers_total",

@@ -28,6 +28,7 @@ Clients::Clients(const Swarm& swarm, Agenda* agenda, SimRandom* random)
     : swarm_(swarm),
       agenda_(agenda),
       random_(random),
+      turns_random_(swarm.seed ^ 0x7475726e),
       reference_(swarm.page_tokens, swarm.n_layers, swarm.windows,
                  LongropeFrom(kShortRangeTokens)) {
   auto pool = KvPool::Create(reference_.kv_layout(), swarm.largest_request_pages() + 1);
@@ -95,7 +96,36 @@ GenerateRequest Clients::Draw() {
   request.cache_salt = request.sampling.seed % 3;
   if (random_->Percent(swarm_.deadline_percent))
     request.timeout = absl::Microseconds(random_->Magnitude(1, 3'000'000));
+  if (among_long && turns_random_.Percent(swarm_.turn_percent)) ContinueConversation(&request);
   return request;
+}
+
+// Takes the prompt of the request before, like another choice of it; or puts what one of the last
+// requests sent and got so far before a little of the drawn prompt, in most cases all of it and
+// under the same salt.
+void Clients::ContinueConversation(GenerateRequest* request) {
+  constexpr uint64_t kLast = 8;
+  constexpr int kSameSalt = 90, kWhole = 80, kSamePrompt = 25;
+  if (requests_.empty()) return;
+  if (turns_random_.Percent(kSamePrompt)) {
+    request->prompt = requests_.back()->wanted.prompt;
+    request->cache_salt = requests_.back()->wanted.cache_salt;
+    return;
+  }
+  const size_t back = turns_random_.Below(std::min(requests_.size(), kLast));
+  const Request& earlier = *requests_[requests_.size() - 1 - back];
+  std::vector<int32_t> prompt = earlier.wanted.prompt;
+  prompt.insert(prompt.end(), earlier.tokens.begin(),
+                earlier.tokens.begin() + static_cast<std::ptrdiff_t>(earlier.n_got));
+  size_t n = std::min(prompt.size(), static_cast<size_t>(swarm_.max_prompt - 1));
+  if (!turns_random_.Percent(kWhole)) n = turns_random_.Below(n + 1);
+  prompt.resize(n);
+  const size_t n_new = std::min({request->prompt.size(), swarm_.max_prompt - n,
+                                 static_cast<size_t>(turns_random_.Magnitude(1, 8))});
+  prompt.insert(prompt.end(), request->prompt.begin(),
+                request->prompt.begin() + static_cast<std::ptrdiff_t>(n_new));
+  request->prompt = std::move(prompt);
+  if (turns_random_.Percent(kSameSalt)) request->cache_salt = earlier.wanted.cache_salt;
 }
 
 void Clients::Expect(Request* request) {

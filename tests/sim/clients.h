@@ -69,6 +69,7 @@ class Clients {
     int64_t arrived_us = 0, first_token_us = 0;  // 0: none
   };
   GenerateRequest Draw();
+  void ContinueConversation(GenerateRequest* request);
   void DrawGrammar(int max_tokens, SamplingParams* sampling);
   GenerateRequest NextOfScript() const;
   int64_t NextArrivalUs();
@@ -79,6 +80,7 @@ class Clients {
   const Swarm& swarm_;
   Agenda* const agenda_;
   SimRandom* const random_;
+  SimRandom turns_random_;
   HashBackend reference_;
   std::unique_ptr<KvPool> reference_pool_;
   std::vector<std::unique_ptr<Request>> requests_;

@@ -66,6 +66,7 @@ void Node::Start(uint64_t random_id) {
   const auto n_pages = static_cast<size_t>(pool_->n_ids());
   engine_side_.assign(n_pages, Holder::kEngine);
   link_reads_.assign(n_pages, 0);
+  salts_.clear();
   link_side_.assign(n_pages, Holder::kEngine);
   turns_.assign(n_pages, 0);
   in_step_.assign(n_pages, InStep::kNot);
@@ -227,6 +228,7 @@ void Node::HandleAtEngine(EngineEvent event) {
   if (auto* from_router = std::get_if<RouterEvent>(&event)) {
     if (stage_ > Stage::kDraining) return;  // the engine thread is closing
     if (agenda_->tracing()) agenda_->Trace("worker %d <- router: %s", index_, Tell(*from_router));
+    NoteSalts(*from_router);
     return core_->Handle(std::move(*from_router));
   }
   auto& from_link = std::get<TransferEvent>(event);
@@ -259,11 +261,7 @@ void Node::OnCommand(TransferCommand command) {
       engine_side_[page] = Holder::kLink;
     }
   }
-  if (const auto* lend = std::get_if<LendHeld>(&command))
-    for (const int32_t page : lend->pages)
-      Require(
-          pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] == Holder::kEngine,
-          "worker %d: page %d is lent with its KV, but not the engine's", index_, page);
+  if (const auto* lend = std::get_if<LendHeld>(&command)) CheckHeld(*lend);
   if (const auto* await = std::get_if<AwaitInflow>(&command)) {
     for (const int32_t page : await->pages) {
       Require(pool_->is_held(page) && engine_side_[page] == Holder::kEngine,

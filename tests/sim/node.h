@@ -107,6 +107,8 @@ class Node {
   void CheckStep(const StepBatch& batch);
   void CheckEntry(int32_t entry, int index, int first_position) const;
   std::vector<int32_t> PagesAt(const std::byte* at, uint64_t n_bytes) const;
+  void NoteSalts(const RouterEvent& event);
+  void CheckHeld(const LendHeld& lend) const;
   void CheckEngine() const;
   void CheckLink() const;
 
@@ -156,6 +158,7 @@ class Node {
   std::vector<InStep> in_step_;  // index: page; used while a step is checked
   // Pages that each ticket's handoff must send; they stay unchanged until the handoff ends.
   PagesOfTicket sending_;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> salts_;  // of requests decoded here, by ticket
 };
 
 }  // namespace baton::sim

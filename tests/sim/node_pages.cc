@@ -63,6 +63,24 @@ void Node::CheckStep(const StepBatch& batch) {
     if (entry != kNoPage) in_step_[PageOf(entry)] = InStep::kNot;
 }
 
+void Node::NoteSalts(const RouterEvent& event) {
+  const auto* messages = std::get_if<RouterMessages>(&event);
+  if (messages == nullptr) return;
+  for (const RouterMessage& message : messages->messages)
+    if (const auto* decode = std::get_if<DecodeRequest>(&message))
+      salts_[{decode->ticket_id.high, decode->ticket_id.low}] = decode->cache_salt;
+}
+
+void Node::CheckHeld(const LendHeld& lend) const {
+  const uint64_t salt = salts_.at({lend.ticket_id.high, lend.ticket_id.low});
+  for (const int32_t page : lend.pages) {
+    Require(pool_->is_held(page) && pool_->is_whole(page) && engine_side_[page] == Holder::kEngine,
+            "worker %d: page %d is lent with its KV, but not the engine's", index_, page);
+    Require(core_->index()->SaltOf(page) == salt, "worker %d: page %d is of another salt", index_,
+            page);
+  }
+}
+
 void Node::CheckEngine() const {
   const WorkerMetrics m = core_->metrics();
   Require(

@@ -32,6 +32,8 @@ void FaultCounts::Add(const FaultCounts& other) {
   slice_blocks += other.slice_blocks;
   slice_wait_seconds += other.slice_wait_seconds;
   trimmed_pages += other.trimmed_pages;
+  held_pages += other.held_pages;
+  followed += other.followed;
 }
 
 void Outcome::Add(const Outcome& other) {
@@ -47,25 +49,24 @@ std::string Outcome::ToString() const {
   const ClientCounts& c = clients;
   return absl::StrFormat(
       "faults: %d kills, %d pauses, %d streams broken, %d connections cut, %d partitions, %d "
-      "clogs, "
-      "%d damaged chunks, %d resent, %d refused\nhandoffs: %d committed, %d failed\nrelays: %d, "
-      "of which %d were in rounds, %d went on with another rank, %d with another decode worker (%d "
-      "of "
-      "both in rounds), %d went on at one worker since they were late (%d links became slow); "
-      "blocks "
-      "of slices %d, "
-      "which waited %.0f s for their inflows\npages trimmed: %d\nrequests: "
-      "%d, "
-      "of them %d complete, %d cancelled, %d late, %d failed, %d lost with their router; %d "
-      "attempts, "
-      "%d tokens\nworkers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last "
-      "request ended at most %.1f s after all was healed\n",
+      "clogs, %d damaged chunks, %d resent, %d refused\n"
+      "handoffs: %d committed, %d failed\n"
+      "relays: %d, of which %d were in rounds, %d went on with another rank, %d with another "
+      "decode "
+      "worker (%d of both in rounds), %d went on at one worker since they were late (%d links "
+      "became slow); blocks of slices %d, which waited %.0f s for their inflows\n"
+      "pages trimmed: %d, not sent since the sink had them: %d; prompts that waited for KV that "
+      "another one computed: %d\n"
+      "requests: %d, of them %d complete, %d cancelled, %d late, %d failed, %d lost with their "
+      "router; %d attempts, %d tokens\n"
+      "workers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last request "
+      "ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.relays_in_rounds,
       f.ranks_replaced, f.sinks_replaced, f.replaced_in_rounds, f.relays_left, f.slow_links,
-      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, c.submitted, c.complete, c.cancelled,
-      c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops, f.router_kills, f.releases,
-      static_cast<double>(healing_us) * 1e-6);
+      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, f.held_pages, f.followed, c.submitted,
+      c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
+      f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
 }
 
 }  // namespace baton::sim

@@ -23,8 +23,10 @@ struct FaultCounts {
   // Computed blocks of slices, and the seconds that slices waited for their inflows.
   uint64_t slice_blocks = 0;
   double slice_wait_seconds = 0;
-  uint64_t trimmed_pages =
-      0;  // pages given back, whole or in part, since they fell out of a window
+  uint64_t followed = 0;  // requests that waited for KV that another one computed
+  // Pages given back, whole or in part, since they fell out of a window; pages that sinks had, and
+  // that were not sent.
+  uint64_t trimmed_pages = 0, held_pages = 0;
 
   void Add(const FaultCounts& other);
 };

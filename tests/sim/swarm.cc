@@ -26,11 +26,21 @@ WorkerPlan DrawWorker(const Swarm& swarm, Role role, SimRandom& random) {
   return plan;
 }
 
+// Draws from a separate random source, as DrawWindows does. Conversations have prompts of many
+// pages.
+void DrawTurns(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x7475726e73);
+  if (random.Percent(50)) return;
+  swarm->turn_percent = static_cast<int>(random.Between(20, 95));
+  swarm->max_prompt = std::max(swarm->max_prompt, static_cast<int>(random.Magnitude(8, 96)));
+}
+
 void DrawCluster(Swarm* swarm, SimRandom& random) {
   swarm->page_tokens = 1 << random.Between(1, 3);
   swarm->n_layers = static_cast<int>(random.Between(1, 4));
   swarm->max_prompt = static_cast<int>(random.Magnitude(2, 48));
   swarm->max_tokens = static_cast<int>(random.Magnitude(1, 24));
+  DrawTurns(swarm);
   std::vector<Role> roles;
   const bool colocated = random.Percent(20);
   if (!colocated) {
@@ -203,20 +213,21 @@ std::string Swarm::ToString() const {
       "peer timeout %d ms, "
       "tick %d us%s\n  wires %d..%d us, slow %d%%, wake %d us, front %d us, "
       "keepalive %d us\n  %d requests "
-      "every %d us, prompt <= %d, tokens <= %d, cancel %d%%, deadline %d%%, relay from %d of <= "
-      "%d, %s\n  "
+      "every %d us, prompt <= %d, tokens <= %d, turns %d%%, cancel %d%%, deadline %d%%, relay from "
+      "%d of <= %d, %s\n  "
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,
-      max_prompt, max_tokens, cancel_percent, deadline_percent, router.relay.min_tokens,
-      router.relay.max_ranks, must_complete ? "all must complete" : "four attempts", fault_gap_us,
-      kills ? " kill" : "", pauses ? " pause" : "", control_breaks ? " break" : "",
-      cuts ? " cut" : "", partitions ? " partition" : "", clogs ? " clog" : "",
-      stops ? " stop" : "", router_restarts ? " router" : "", slow_links ? " slow" : "",
-      corrupt_payload, duplicate_message, cut_connection, late_landing);
+      max_prompt, max_tokens, turn_percent, cancel_percent, deadline_percent,
+      router.relay.min_tokens, router.relay.max_ranks,
+      must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
+      pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
+      partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
+      router_restarts ? " router" : "", slow_links ? " slow" : "", corrupt_payload,
+      duplicate_message, cut_connection, late_landing);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

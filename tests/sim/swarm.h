@@ -59,6 +59,7 @@ struct Swarm {
   std::vector<ScriptedRequest> script;  // n_requests entries, in order of arrival; empty: drawn
   int cancel_percent = 0, deadline_percent = 0, stop_percent = 30, digest_percent = 10,
       grammar_percent = 12;
+  int turn_percent = 0;  // requests that go on with an earlier one's prompt and answer
   // The index of one request of max length in a flood of short ones, and the max prompt tokens of
   // later requests that may be computed before it; -1: all are drawn alike.
   int long_request = -1;

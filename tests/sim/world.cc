@@ -381,6 +381,7 @@ void World::StopWorkers() {
     fault_counts_.resent_chunks += counters.resent_chunks;
     for (const uint64_t n : counters.refused_chunks) fault_counts_.refused_chunks += n;
     fault_counts_.handoffs += counters.handoffs_committed;
+    fault_counts_.held_pages += counters.held_pages;
     fault_counts_.failed_handoffs += counters.handoffs_failed;
     const WorkerMetrics worker = node->worker_metrics();
     fault_counts_.prefill_tokens += worker.prefill_tokens;
@@ -400,6 +401,7 @@ void World::CountRelays() {
   fault_counts_.replaced_in_rounds += view.replaced_in_rounds;
   fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kLate)];
   fault_counts_.relays_in_rounds += view.relays_in_rounds;
+  fault_counts_.followed += view.followed;
 }
 
 void World::CheckQueues() const {
