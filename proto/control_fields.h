@@ -146,6 +146,8 @@ void Fields(auto& io, Of<CancelRequest> auto& m) {
 
 void Fields(auto&, Of<DrainWorker> auto&) {}
 
+void Fields(auto&, Of<TellPages> auto&) {}
+
 // --- worker to router
 
 void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
@@ -174,6 +176,7 @@ void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   io.Field(15, m.cpu_group);
   io.Field(16, m.cpu_share, Bounds(0, 1e6));
   io.Message(17, m.prefill_cost);
+  io.Field(18, m.short_range_tokens, kAnyCount);
 }
 
 // Within these bounds what is predicted from a cost is finite and positive.
@@ -254,6 +257,19 @@ void Fields(auto& io, Of<PartEnded> auto& m) {
   io.Field(11, m.reused_tokens, kAnyTokens);
   io.Field(12, m.ticket_id.high);
   io.Field(13, m.ticket_id.low);
+}
+
+void Fields(auto& io, Of<PageName> auto& m) {
+  io.Field(1, m.high);
+  io.Field(2, m.low);
+}
+
+void Fields(auto& io, Of<CachedPages> auto& m) {
+  io.Field(1, m.number);
+  io.Require(1, m.number != 0, "is missing");
+  io.Field(2, m.restart);
+  io.List(3, m.lost, Bounds(0, CachedPages::kMaxNames));
+  io.List(4, m.entered, Bounds(0, CachedPages::kMaxNames));
 }
 
 void Fields(auto& io, Of<NoRoomNotice> auto& m) {

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/cached_pages.h"
 #include "common/ids.h"
 #include "common/link_rate.h"
 #include "common/prefill_cost.h"
@@ -106,7 +107,10 @@ struct CancelRequest {
 
 struct DrainWorker {};  // finish running requests, accept no new ones
 
-using RouterMessage = std::variant<PrefillRequest, DecodeRequest, CancelRequest, DrainWorker>;
+struct TellPages {};  // a CachedPages of the worker is missing: it is to restart
+
+using RouterMessage =
+    std::variant<PrefillRequest, DecodeRequest, CancelRequest, DrainWorker, TellPages>;
 
 // --- worker to router -------------------------------------------------------------------------
 
@@ -128,7 +132,8 @@ struct WorkerAnnounce {
   // unknown), and the fraction of it that the worker's threads use (1 = all).
   uint64_t cpu_group = 0;
   double cpu_share = 0;
-  PrefillCost prefill_cost{};  // before its first step; not known, but for layers and KV bytes
+  PrefillCost prefill_cost{};      // before its first step; not known, but for layers and KV bytes
+  int32_t short_range_tokens = 0;  // longer sequences have RoPE's long range; 0: there is one range
 };
 
 // Sent every second; sooner, but at most every 20 ms, where a count or `draining` has changed. New
@@ -230,7 +235,7 @@ struct NoRoomNotice {
 };
 
 using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded,
-                                 NoRoomNotice, PromptLogprobs>;
+                                 NoRoomNotice, PromptLogprobs, CachedPages>;
 
 struct WorkerReport {
   std::vector<WorkerEvent> events{};  // in order

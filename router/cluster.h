@@ -1,17 +1,19 @@
 // The cluster as the router sees it: who is here, what the workers were asked to do, what their
-// caches are expected to hold or soon will, and what follows for the next attempt. Part of the
-// Router, on its thread.
+// caches hold or soon will, and what follows for the next attempt. Part of the Router, on its
+// thread.
 #pragma once
 
+#include "router/cached_prefixes.h"
 #include "router/predictor.h"
-#include "router/prefix_memory.h"
 #include "router/prompts_under_way.h"
 
 namespace baton {
 
 struct Cluster {
-  Cluster(const RelayRules& relays, TransitionCounts* transitions)
-      : members(relays.sharing->table(), transitions), predictor(relays, members, ledger) {}
+  Cluster(const RelayRules& relays, const ClusterKey& key, TransitionCounts* transitions)
+      : members(relays.sharing->table(), transitions),
+        prefixes(key),
+        predictor(relays, members, ledger) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others
 
   // Errors: those of Membership::Join.

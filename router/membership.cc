@@ -94,6 +94,19 @@ std::vector<Incarnation> Membership::NotHeardSince(absl::Time time) const {
   return silent;
 }
 
+absl::Status Membership::CheckLoad(Incarnation worker, const WorkerLoad& load) const {
+  const WorkerAnnounce& about = members_.at(worker).about;
+  if (load.pages_free > about.pages_total)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("load.pages_free is %d, but the worker announced %d pages", load.pages_free,
+                        about.pages_total));
+  if (load.decode_rows > about.max_batch)
+    return absl::InvalidArgumentError(
+        absl::StrFormat("load.decode_rows is %d, but the worker announced a batch of at most %d",
+                        load.decode_rows, about.max_batch));
+  return absl::OkStatus();
+}
+
 void Membership::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   Member& member = members_.at(worker);
   member.load = load;

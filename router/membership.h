@@ -1,6 +1,6 @@
 // The workers that are here: what each announced, whether it takes requests, when it was heard last
-// and the load it reported. Part of the Router, on its thread. OnLoad, OnNoRoom, OnDraining and At
-// take workers that have joined; other calls ignore unknown workers.
+// and the load it reported. Part of the Router, on its thread. CheckLoad, OnLoad, OnNoRoom,
+// OnDraining and At take workers that have joined; other calls ignore unknown workers.
 #pragma once
 
 #include "absl/container/btree_map.h"
@@ -37,6 +37,8 @@ class Membership {
   // Restarts every worker's silence: the router itself stood still, so silence proves nothing yet.
   void ForgiveSilence(absl::Time now);
   std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
+  // InvalidArgument: the load is more than the worker announced.
+  absl::Status CheckLoad(Incarnation worker, const WorkerLoad& load) const;
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
   // The worker says that a sequence must wait this long for room.
   void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);

@@ -24,7 +24,6 @@ namespace baton {
 struct CachedPrefix {
   Incarnation worker = 0;
   int32_t tokens = 0;
-  uint64_t adds = 0;  // PrefixMemory::adds() of the worker at that time
   bool operator==(const CachedPrefix&) const = default;
 };
 

@@ -6,23 +6,23 @@
 
 namespace baton {
 
-void PromptsUnderWay::Enter(RequestId id, const std::vector<uint64_t>& pages, absl::Time done_at) {
+void PromptsUnderWay::Enter(RequestId id, const std::vector<PageName>& pages, absl::Time done_at) {
   const bool is_new = prompts_.try_emplace(id, Prompt{pages, done_at}).second;
   BATON_CHECK(is_new);
-  for (const uint64_t page : pages) leaders_.try_emplace(page, id);
+  for (const PageName& page : pages) leaders_.try_emplace(page, id);
 }
 
 void PromptsUnderWay::Leave(RequestId id) {
   const auto entered = prompts_.extract(id);
   if (entered.empty()) return;
-  for (const uint64_t page : entered.mapped().pages)
+  for (const PageName& page : entered.mapped().pages)
     if (const auto leader = leaders_.find(page); leader != leaders_.end() && leader->second == id)
       leaders_.erase(leader);
   if (const auto followers = followers_.extract(id); !followers.empty())
     freed_.insert(freed_.end(), followers.mapped().begin(), followers.mapped().end());
 }
 
-PromptsUnderWay::Leader PromptsUnderWay::Find(const std::vector<uint64_t>& pages) const {
+PromptsUnderWay::Leader PromptsUnderWay::Find(const std::vector<PageName>& pages) const {
   Leader found;
   for (size_t i = 0; i < pages.size(); ++i) {
     const auto leader = leaders_.find(pages[i]);

@@ -10,14 +10,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/page_name.h"
 
 namespace baton {
 
 class PromptsUnderWay {
  public:
-  // pages: PageHashes of the prompt. done_at: predicted; infinite: unknown. The request has not
-  // entered, and follows nobody.
-  void Enter(RequestId id, const std::vector<uint64_t>& pages, absl::Time done_at);
+  // pages: of the prompt (CachedPrefixes::NamesOf). done_at: predicted; infinite: unknown. The
+  // request has not entered, and follows nobody.
+  void Enter(RequestId id, const std::vector<PageName>& pages, absl::Time done_at);
   // Its KV is where later requests find it, or will not come: its followers are freed. Ignores
   // requests that have not entered.
   void Leave(RequestId id);
@@ -28,7 +29,7 @@ class PromptsUnderWay {
     absl::Time done_at;
   };
   // The request that computes the longest beginning of these pages.
-  Leader Find(const std::vector<uint64_t>& pages) const;
+  Leader Find(const std::vector<PageName>& pages) const;
   void Follow(RequestId follower, RequestId leader) { followers_[leader].push_back(follower); }
   // Followers whose leaders have left since the last call, in the order in which they followed;
   // some may be over.
@@ -36,13 +37,13 @@ class PromptsUnderWay {
 
  private:
   struct Prompt {
-    std::vector<uint64_t> pages;
+    std::vector<PageName> pages;
     absl::Time done_at;
   };
   absl::flat_hash_map<RequestId, Prompt> prompts_;
   // Of several requests with a page, the one that entered first; the others count no more when it
   // leaves.
-  absl::flat_hash_map<uint64_t, RequestId> leaders_;
+  absl::flat_hash_map<PageName, RequestId> leaders_;
   absl::flat_hash_map<RequestId, std::vector<RequestId>> followers_;  // by leader
   std::vector<RequestId> freed_;
 };

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "router/prefix_memory.h"
 
 namespace baton {
 namespace {
@@ -66,15 +65,10 @@ absl::Time Request::Alarm() const {
   return absl::InfiniteFuture();
 }
 
-const std::vector<uint64_t>& Request::Pages(int32_t page_tokens) {
-  if (!pages_) pages_ = PageHashes(wanted_.prompt, page_tokens, wanted_.cache_salt);
-  return *pages_;
-}
-
-std::vector<uint64_t> Request::PagesWithAnswer(int32_t page_tokens) {
+std::vector<int32_t> Request::Tokens() const {
   std::vector<int32_t> tokens = wanted_.prompt;
   tokens.insert(tokens.end(), produced_.begin(), produced_.end());
-  return PageHashes(tokens, page_tokens, wanted_.cache_salt, Pages(page_tokens));
+  return tokens;
 }
 
 AttemptSpec Request::NextSpec() const {
@@ -106,6 +100,7 @@ void Request::End(absl::Time now) {
   state_ = RequestState::kEnding;
   ended_ = now;
   wanted_.prompt = std::vector<int32_t>();  // = {} would keep the memory
+  pages = std::vector<PageName>();
   if (attempt_) attempt_->DropTokens();
 }
 

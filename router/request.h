@@ -57,10 +57,8 @@ class Request {
 
   // A request preempted this often gets pages up to its end and is preempted no more.
   static constexpr int kMaxPreemptions = 3;
-  // Page hashes of the prompt (prefix_memory.h); page_tokens is the same in every call.
-  const std::vector<uint64_t>& Pages(int32_t page_tokens);
-  // The same of the prompt and what was generated, before End.
-  std::vector<uint64_t> PagesWithAnswer(int32_t page_tokens);
+  // The prompt and the tokens generated so far, before End.
+  std::vector<int32_t> Tokens() const;
   // True if the log-probabilities of the prompt are still to be told, which is with the first
   // token.
   bool is_scored() const { return wanted_.prompt_logprobs >= 0; }
@@ -92,12 +90,15 @@ class Request {
 
   // Written by Router and RouterDispatch.
   FailureRecord failures;
-  int moves = 0;                     // attempts given up for a worker with room
-  int preemptions = 0;               // attempts that lost their pages
-  bool may_relay = true;             // none of its relays broke
-  bool mended = false;               // one of its relays went on with another worker for a lost one
-  std::vector<CachedPrefix> cached;  // expected when the request was dispatched last
-  int recompute_reason = 0;          // why the attempt before the running one ended
+  int moves = 0;          // attempts given up for a worker with room
+  int preemptions = 0;    // attempts that lost their pages
+  bool may_relay = true;  // none of its relays broke
+  bool mended = false;    // one of its relays went on with another worker for a lost one
+  // When it was tried last: names of the pages of Tokens, and who has them; none if no KV is
+  // reused.
+  std::vector<PageName> pages;
+  std::vector<CachedPrefix> cached;
+  int recompute_reason = 0;  // why the attempt before the running one ended
   // It waits for KV that another request computes (prompts_under_way.h), until then at most; empty:
   // it does not.
   std::optional<absl::Time> follows_until;
@@ -118,7 +119,6 @@ class Request {
   absl::Time waiting_since_, ended_;
   std::vector<int32_t> produced_;
   std::optional<EndReason> end_reason_;
-  std::optional<std::vector<uint64_t>> pages_;
   CachedPrefix kept_;  // by the last attempt that computed the prompt (Attempt::kept)
   Timeline timeline_;
   Epoch epoch_ = 0;

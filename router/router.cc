@@ -34,7 +34,7 @@ absl::Status CheckRequest(const GenerateRequest& request) {
 Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
     : options_(options),
       random_(random),
-      cluster_(options_.relay, options_.transitions),
+      cluster_(options_.relay, key, options_.transitions),
       dispatch_(key, random, &cluster_, &effects_) {}
 
 absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now) {
@@ -118,6 +118,7 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
 }
 
 absl::Status Router::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
+  RETURN_IF_ERROR(cluster_.members.CheckLoad(worker, load));
   cluster_.members.OnLoad(worker, load, now);
   return absl::OkStatus();
 }
@@ -150,12 +151,6 @@ absl::Status Router::On(Incarnation worker, const PromptComputed& computed, absl
   if (attempt == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(attempt->OnPromptComputed(worker, computed, now));
   requests_.KeepAlarm(*request);
-  if (cluster_.prefixes.empty()) return absl::OkStatus();
-  const std::vector<uint64_t>& pages = request->Pages(cluster_.members.page_tokens());
-  for (const CachedPrefix& hoped : attempt->spec().cached)
-    if (hoped.worker == worker && !attempt->plan().is_relay())
-      cluster_.prefixes.OnFound(hoped, pages, computed.reused_tokens);
-  cluster_.prefixes.OnComputed(attempt->plan(), pages);
   return absl::OkStatus();
 }
 
@@ -213,6 +208,12 @@ absl::Status Router::On(Incarnation worker, const NoRoomNotice& notice, absl::Ti
     requests_.Update(*request);
   else
     requests_.KeepAlarm(*request);
+  return absl::OkStatus();
+}
+
+absl::Status Router::On(Incarnation worker, const CachedPages& told, absl::Time) {
+  ASSIGN_OR_RETURN(const bool lacks_some, cluster_.prefixes.OnPages(worker, told));
+  if (lacks_some) effects_.push_back(SendToWorker{.worker = worker, .message = TellPages{}});
   return absl::OkStatus();
 }
 
@@ -285,9 +286,6 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
                              .reason = how.value_or(EndReason::kFailed),
                              .status = how.status(),
                              .timeline = request.MakeTimeline(now)});
-  if (how.ok() && request.dispatched() && !cluster_.prefixes.empty())
-    cluster_.prefixes.OnDecoded(request.attempt()->plan().decode,
-                                request.PagesWithAnswer(cluster_.members.page_tokens()));
   if (request.dispatched()) dispatch_.Cancel(request);
   request.End(now);
   if (request.has_open_parts())

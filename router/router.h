@@ -39,6 +39,7 @@ class Router {
   // Effects since the last call, in order.
   std::vector<RouterEffect> TakeEffects();
   ClusterView View() const;
+  const CachedPrefixes& prefixes() const { return cluster_.prefixes; }
 
  private:
   absl::Status On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now);
@@ -48,6 +49,7 @@ class Router {
   absl::Status On(Incarnation worker, const PromptLogprobs& told, absl::Time now);
   absl::Status On(Incarnation worker, const PartEnded& ended, absl::Time now);
   absl::Status On(Incarnation worker, const NoRoomNotice& notice, absl::Time now);
+  absl::Status On(Incarnation worker, const CachedPages& told, absl::Time now);
   // Ends what is complete and dispatches again what broke. After a whole report, so that the end of
   // a part that travels with the last token is in the timeline.
   void Settle(absl::Time now);

@@ -1,6 +1,7 @@
 #include "router/router_dispatch.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,22 +31,20 @@ bool IsMendable(const Request& request) {
 // The command for a worker's share of the prompt: `slices`, in order.
 PrefillRequest PrefillPart(const Request& request, std::vector<SliceSpec> slices) {
   const GenerateRequest& wanted = request.wanted();
-  const std::vector<int32_t>& produced = request.produced();
   PrefillRequest out{
       .request_id = request.id(),
       .epoch = request.epoch(),
-      .tokens = wanted.prompt,
+      .tokens = request.Tokens(),
       .want_digests = wanted.want_digests,
       .prompt_logprobs = wanted.prompt_logprobs,
       .cache_salt = wanted.cache_salt,
       .max_total_tokens = static_cast<int32_t>(wanted.prompt.size()) + wanted.max_tokens,
       .slices = std::move(slices)};
-  out.tokens.insert(out.tokens.end(), produced.begin(), produced.end());
   const int32_t end = out.slices.back().end;
   out.wants_first_token = end == static_cast<int32_t>(out.tokens.size());
   out.tokens.resize(static_cast<size_t>(end));
   if (!out.wants_first_token) return out;  // it draws no token
-  out.n_generated = static_cast<int32_t>(produced.size());
+  out.n_generated = static_cast<int32_t>(request.produced().size());
   out.sampling = wanted.sampling;
   out.stop_tokens = wanted.stop_tokens;
   return out;
@@ -53,30 +52,29 @@ PrefillRequest PrefillPart(const Request& request, std::vector<SliceSpec> slices
 
 DecodeRequest DecodePart(const Request& request, const TicketId& ticket_id) {
   const GenerateRequest& wanted = request.wanted();
-  const std::vector<int32_t>& produced = request.produced();
-  DecodeRequest out{
-      .request_id = request.id(),
-      .epoch = request.epoch(),
-      .ticket_id = ticket_id,
-      .tokens = wanted.prompt,
-      .n_generated = static_cast<int32_t>(produced.size()),
-      .max_tokens = request.attempt()->spec().max_tokens,
-      .cache_salt = wanted.cache_salt,
-      .is_local = request.attempt()->plan().prefill() == request.attempt()->plan().decode,
-      .sampling = wanted.sampling,
-      .stop_tokens = wanted.stop_tokens,
-      .want_digests = wanted.want_digests};
-  out.tokens.insert(out.tokens.end(), produced.begin(), produced.end());
-  return out;
+  return {.request_id = request.id(),
+          .epoch = request.epoch(),
+          .ticket_id = ticket_id,
+          .tokens = request.Tokens(),
+          .n_generated = static_cast<int32_t>(request.produced().size()),
+          .max_tokens = request.attempt()->spec().max_tokens,
+          .cache_salt = wanted.cache_salt,
+          .is_local = request.attempt()->plan().prefill() == request.attempt()->plan().decode,
+          .sampling = wanted.sampling,
+          .stop_tokens = wanted.stop_tokens,
+          .want_digests = wanted.want_digests};
 }
 
 }  // namespace
 
 void RouterDispatch::Try(Request& request, absl::Time now) {
-  request.cached.clear();
+  const GenerateRequest& wanted = request.wanted();
+  request.pages.clear();
   request.follows_until.reset();
   if (ReusesKv(request))
-    request.cached = cluster_.prefixes.Find(request.Pages(cluster_.members.page_tokens()));
+    request.pages = cluster_.prefixes.NamesOf(
+        request.Tokens(), std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt);
+  request.cached = cluster_.prefixes.Find(request.pages);
   const std::optional<Plan> plan =
       cluster_.predictor.Choose(request.NextSpec(), request.failures.avoid(), now);
   if (!plan) return;  // the request waits for a worker or its alarm
@@ -87,11 +85,10 @@ void RouterDispatch::Try(Request& request, absl::Time now) {
 // that one is expected to be soon enough.
 bool RouterDispatch::Follow(Request& request, const Plan& plan, absl::Time now) {
   if (!request.may_follow || !ReusesKv(request)) return false;
-  const int32_t page_tokens = cluster_.members.page_tokens();
-  const PromptsUnderWay::Leader leader = cluster_.under_way.Find(request.Pages(page_tokens));
+  const PromptsUnderWay::Leader leader = cluster_.under_way.Find(request.pages);
   const AttemptSpec spec = request.NextSpec();
   const int32_t to_compute = spec.PrefillTokensAt(plan.prefill());
-  const int32_t others = static_cast<int32_t>(leader.n_pages) * page_tokens;
+  const int32_t others = static_cast<int32_t>(leader.n_pages) * cluster_.members.page_tokens();
   const int32_t saved = others - (spec.n_prompt - to_compute);
   if (saved <= 0 || 2 * saved < to_compute) return false;
   const absl::Duration alone = cluster_.predictor.Expected(plan, spec);
@@ -111,8 +108,7 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
   order.expected = cluster_.predictor.Expected(plan, order.spec);
   const std::vector<SliceSpec> slices = MintSlices(request.id(), &order);
   if (ReusesKv(request))
-    cluster_.under_way.Enter(request.id(), request.Pages(cluster_.members.page_tokens()),
-                             now + order.expected);
+    cluster_.under_way.Enter(request.id(), request.pages, now + order.expected);
   request.Dispatch(std::move(order), now);
   SendAttempt(request, slices);
 }

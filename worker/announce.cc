@@ -23,6 +23,7 @@ WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& opt
   announce.max_slice_tokens = backend.limits().max_slice_tokens;
   announce.reuses_kv = options.reuse_kv;
   announce.prefill_cost = ShapeOfCost(layout);
+  announce.short_range_tokens = backend.model().rope.ShortRangeTokens();
   return announce;
 }
 

@@ -62,7 +62,8 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
   const WorkerFacts facts{.self = MakeIncarnation(start.role, RandomId()),
                           .role = start.role,
                           .max_context = ContextOf(options, *backend_, *pool_),
-                          .first_cost = first_cost};
+                          .first_cost = first_cost,
+                          .key = start.key};
   announce_ = AnnounceOf(facts, options.core, *backend_, *pool_);
   announce_.name = start.name;
   const CpuAllowance allowance = OwnCpuAllowance();

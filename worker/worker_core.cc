@@ -59,7 +59,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
-      index_(options.reuse_kv ? std::make_optional<PrefixIndex>(pool) : std::nullopt),
+      index_(options.reuse_kv ? std::make_optional<PrefixIndex>(pool, facts.key) : std::nullopt),
       prefill_(options.prefill,
                {.self = facts.self,
                 .max_context = facts.max_context,
@@ -79,6 +79,9 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
 // --- events
 
 void WorkerCore::Handle(RouterEvent event) {
+  const auto tell_pages = [this] {
+    if (index_) index_->log().Restart();
+  };
   const auto handle = Overloaded{
       [this](PrefillRequest& request) { HandleRequest(std::move(request)); },
       [this](DecodeRequest& request) { HandleRequest(std::move(request)); },
@@ -89,11 +92,13 @@ void WorkerCore::Handle(RouterEvent event) {
         decode_.Cancel(request.request_id, request.epoch);
       },
       [this](const DrainWorker&) { Drain(); },
+      [&tell_pages](const TellPages&) { tell_pages(); },
   };
   std::visit(Overloaded{
-                 [this](const RouterConnected&) {
+                 [&, this](const RouterConnected&) {
                    metrics_.connected = true;
                    load_reported_ = absl::InfinitePast();  // a new router knows nothing yet
+                   tell_pages();
                  },
                  [&handle](RouterMessages& messages) {
                    for (RouterMessage& message : messages.messages) std::visit(handle, message);
@@ -198,8 +203,9 @@ bool WorkerCore::Turn() {
   if (has_step) RunStep(step);
   const bool has_block = RunSliceBlock(RowsBeside(step));
   ReportLoad(ports_.clock());
+  const bool has_pages_to_tell = ReportPages();
   SendReport();
-  return has_step || has_block || lender_.lends_more();
+  return has_step || has_block || has_pages_to_tell || lender_.lends_more();
 }
 
 WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
@@ -370,6 +376,13 @@ void WorkerCore::ReportLoad(absl::Time now) {
   reported_load_ = load;
   load_changed_ = false;
   Report(std::move(load));
+}
+
+// One message a turn, so that steps do not wait for the whole index to be told. True: more is left.
+bool WorkerCore::ReportPages() {
+  if (!metrics_.connected || !index_ || index_->log().is_told()) return false;
+  Report(index_->log().Take());
+  return !index_->log().is_told();
 }
 
 void WorkerCore::SendReport() {

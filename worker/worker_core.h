@@ -51,6 +51,7 @@ struct WorkerFacts {
   Role role = Role::kBoth;
   int max_context = 0;                      // tokens
   std::optional<PrefillCost> first_cost{};  // cost of prefill until it is measured
+  ClusterKey key{};                         // of the names of its pages
 };
 
 struct WorkerPorts {
@@ -106,6 +107,7 @@ class WorkerCore {
   void TakeEffectsOf(Core* core);
   void Report(WorkerEvent event);
   void ReportLoad(absl::Time now);
+  bool ReportPages();
   absl::Time LoadDue() const;
   void SendReport();
   WorkerLoad Load() const;

@@ -1,186 +1,279 @@
 #include "bench/load/load_bench.h"
 
-#include <xxhash.h>
-
+#include <algorithm>
 #include <boost/json.hpp>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
-#include <thread>
+#include <fstream>
+#include <iterator>
+#include <optional>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "bench/load/load_client.h"
+#include "bench/load/idle_probe.h"
+#include "bench/load/load_replay.h"
+#include "bench/load/load_summary.h"
+#include "bench/load/rate_search.h"
+#include "bench/load/session_summary.h"
 
 namespace baton {
 namespace {
 
-// Open loop: starts every request at its time on its own thread, unless max_concurrency requests
-// are in flight; then the request starts late and its lag is reported.
-std::vector<Outcome> Replay(const HttpClient& client, const std::vector<LoadRequest>& requests,
-                            int max_concurrency) {
-  std::vector<Outcome> outcomes(requests.size());
-  std::vector<std::thread> threads;
-  std::mutex mutex;
-  std::condition_variable finished;
-  int in_flight = 0;
+// Added to the seed of a run, so that no prompt of one was sent by another. Probes add 1, 2, ...
+constexpr uint64_t kIdleSeeds = 500, kWarmUpSeeds = 600;
+constexpr double kProbeSeconds = 30;
+constexpr double kMinProbeRequests = 10;  // fewer say nothing about a share of 90 %
+
+// Seconds since `start`, and at least those in which requests could have arrived.
+double Duration(absl::Time start, double arrivals_s) {
+  return std::max(absl::ToDoubleSeconds(absl::Now() - start), arrivals_s);
+}
+
+struct LoadRun {
+  std::vector<Outcome> outcomes;
+  std::optional<SessionSummary> sessions;
+  std::optional<WorkerCounters> workers;
+  double duration_s = 0;
+};
+
+class LoadBench {
+ public:
+  LoadBench(const LoadBenchOptions& options, const HttpUrl& url) : options_(options), url_(url) {}
+
+  absl::StatusOr<int> Measure();   // one run
+  absl::StatusOr<int> FindRate();  // probes
+
+ private:
+  uint64_t seed() const { return options_.workload.synthetic.seed; }
+  bool has_conversations() const { return options_.conversations.n_users > 0; }
+  ConversationOptions Conversations(double rate, double seconds, uint64_t seed) const;
+  absl::StatusOr<double> FirstRate() const;
+  absl::StatusOr<std::pair<int, int>> PromptLengths() const;  // shortest and longest
+  absl::Status WarmUp(int n, uint64_t seed) const;
+  absl::StatusOr<IdleFigures> Idle() const;
+  absl::StatusOr<LoadRun> Run(double rate, double seconds, uint64_t seed) const;
+  absl::StatusOr<LoadRun> RunTalks(const ConversationOptions& talks) const;
+  absl::StatusOr<GoodputJudge> Prepare() const;
+
+  const LoadBenchOptions& options_;
+  const HttpUrl url_;
+};
+
+ConversationOptions LoadBench::Conversations(double rate, double seconds, uint64_t seed) const {
+  const TraceOptions& trace = options_.workload.trace;
+  ConversationOptions talks = options_.conversations;
+  talks.trace = trace.path;
+  talks.length_scale = trace.length_scale;
+  talks.time_scale = trace.time_scale;
+  talks.max_context = trace.max_context;
+  talks.vocab = options_.workload.synthetic.vocab;
+  talks.first_tokens = options_.workload.synthetic.prompt_tokens;
+  talks.answer_tokens = options_.workload.synthetic.output_tokens;
+  talks.rate = rate;
+  talks.seconds = seconds;
+  talks.seed = seed;
+  return talks;
+}
+
+absl::StatusOr<double> LoadBench::FirstRate() const {
+  if (options_.workload.rate > 0) return options_.workload.rate;
+  if (has_conversations() || options_.workload.trace.path.empty()) return 1;
+  ASSIGN_OR_RETURN(const auto requests, MakeRequests(options_.workload, seed()));
+  return MeanRate(requests);
+}
+
+absl::StatusOr<std::pair<int, int>> LoadBench::PromptLengths() const {
+  std::vector<int> lengths;
+  if (has_conversations()) {
+    ASSIGN_OR_RETURN(const auto talks, MakeConversations(Conversations(0, 0, seed())));
+    for (const Conversation& talk : talks) {
+      lengths.push_back(talk.turns.front().new_tokens);
+      lengths.push_back(PromptTokens(talk, talk.turns.size() - 1));
+    }
+  } else {
+    Workload all = options_.workload;
+    all.rate = all.seconds = 0;
+    ASSIGN_OR_RETURN(const auto requests, MakeRequests(all, seed()));
+    for (const LoadRequest& request : requests) {
+      lengths.push_back(static_cast<int>(request.prompt.size()));
+    }
+  }
+  const auto [low, high] = std::minmax_element(lengths.begin(), lengths.end());
+  return std::pair(*low, *high);
+}
+
+absl::Status LoadBench::WarmUp(int n, uint64_t seed) const {
+  const SyntheticOptions options{
+      .n_requests = n,
+      .prompt_tokens = std::min(256, options_.workload.trace.max_context / 2),
+      .output_tokens = 16,
+      .vocab = options_.workload.synthetic.vocab,
+      .seed = seed + kWarmUpSeeds};
+  for (const LoadRequest& request : MakeSynthetic(options)) {
+    const Outcome out = RunLoadRequest(HttpClient(url_), request);
+    if (!out.ok) return absl::UnavailableError("warm-up request failed: " + out.error);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<IdleFigures> LoadBench::Idle() const {
+  const bool has_file = !options_.idle_file.empty();
+  if (has_file) {
+    if (std::ifstream file(options_.idle_file); file) {
+      return ParseIdleJson(std::string(std::istreambuf_iterator<char>(file), {}));
+    }
+  } else if (!options_.limits.NeedsIdle()) {
+    return IdleFigures();
+  }
+  ASSIGN_OR_RETURN(const auto lengths, PromptLengths());
+  IdleProbeOptions probe;
+  probe.min_prompt = lengths.first;
+  probe.max_prompt = lengths.second;
+  probe.vocab = options_.workload.synthetic.vocab;
+  probe.seed = seed() + kIdleSeeds;
+  ASSIGN_OR_RETURN(const IdleFigures figures, MeasureIdle(HttpClient(url_), probe));
+  if (has_file) {
+    std::ofstream file(options_.idle_file);
+    file << IdleJson(figures) << "\n";
+    if (!file.flush()) {
+      return absl::UnavailableError("--idle-file " + options_.idle_file + ": cannot be written");
+    }
+  }
+  return figures;
+}
+
+absl::StatusOr<GoodputJudge> LoadBench::Prepare() const {
+  RETURN_IF_ERROR(WarmUp(options_.n_warmup, seed()));
+  ASSIGN_OR_RETURN(IdleFigures idle, Idle());
+  return GoodputJudge(options_.limits, std::move(idle));
+}
+
+absl::StatusOr<LoadRun> LoadBench::RunTalks(const ConversationOptions& talks) const {
+  LoadRun run;
+  ASSIGN_OR_RETURN(const auto conversations, MakeConversations(talks));
+  WorkerCounters before;
+  if (!options_.worker_metrics.empty()) {
+    ASSIGN_OR_RETURN(before, ReadWorkerCounters(options_.worker_metrics));
+  }
   const absl::Time start = absl::Now();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    absl::Time due = start + absl::Seconds(requests[i].start_s);
-    absl::SleepFor(due - absl::Now());
-    {
-      std::unique_lock lock(mutex);
-      finished.wait(lock, [&] { return in_flight < max_concurrency; });
-      ++in_flight;
-    }
-    if (requests[i].start_s == 0)
-      due = absl::Now();  // without a schedule a request starts when a place is free, without lag
-    threads.emplace_back([&, i, due] {
-      const double lag_ms = absl::ToDoubleMilliseconds(absl::Now() - due);
-      outcomes[i] = RunLoadRequest(client, requests[i]);
-      outcomes[i].lag_ms = lag_ms;
-      std::lock_guard lock(mutex);
-      --in_flight;
-      finished.notify_one();
-    });
+  const std::vector<SessionOutcome> sessions = RunConversations(
+      url_, conversations, {.seconds = talks.seconds, .vocab = talks.vocab, .seed = talks.seed});
+  run.duration_s = Duration(start, talks.rate > 0 ? talks.seconds : 0);
+  if (!options_.worker_metrics.empty()) {
+    ASSIGN_OR_RETURN(const WorkerCounters after, ReadWorkerCounters(options_.worker_metrics));
+    run.workers = after.Since(before);
   }
-  for (std::thread& thread : threads) thread.join();
-  return outcomes;
+  run.sessions = SummarizeSessions(sessions);
+  for (const SessionOutcome& session : sessions)
+    run.outcomes.insert(run.outcomes.end(), session.turns.begin(), session.turns.end());
+  return run;
 }
 
-struct Metric {
-  const char* name;
-  Distribution values;
-};
-
-struct Summary {
-  int completed = 0, failed = 0, good = 0;
-  int64_t n_input = 0, n_output = 0;
-  std::vector<Metric> metrics;
-  double lag_p99_ms = 0;
-  uint64_t digest = 0;  // of all texts, in order of the requests
-  std::string first_error;
-};
-
-Summary Summarize(const LoadBenchOptions& options, const std::vector<LoadRequest>& requests,
-                  const std::vector<Outcome>& outcomes) {
-  Summary sum;
-  std::vector<double> lag, ttft, second, itl, tpot, e2el;
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    const Outcome& out = outcomes[i];
-    lag.push_back(out.lag_ms);
-    if (!out.ok) {
-      if (sum.failed++ == 0) sum.first_error = absl::StrFormat("request %d: %s", i, out.error);
-      continue;
-    }
-    ++sum.completed;
-    sum.n_input += static_cast<int64_t>(requests[i].prompt.size());
-    sum.n_output += out.n_output;
-    ttft.push_back(out.ttft_ms());
-    e2el.push_back(out.e2el_ms());
-    if (out.second_gap_ms() >= 0) second.push_back(out.second_gap_ms());
-    for (const double gap : out.itl_ms()) itl.push_back(gap);
-    const double per_token =
-        out.n_output > 1 ? (e2el.back() - ttft.back()) / (out.n_output - 1) : 0;
-    if (out.n_output > 1) tpot.push_back(per_token);
-    if (ttft.back() <= options.goodput_ttft_ms && per_token <= options.goodput_tpot_ms) ++sum.good;
-    sum.digest = XXH64(out.text.data(), out.text.size(), sum.digest);
-  }
-  sum.lag_p99_ms = Distribution(lag).percentile(99);
-  sum.metrics = {{"ttft", Distribution(ttft)},
-                 {"token2_gap", Distribution(second)},
-                 {"itl", Distribution(itl)},
-                 {"tpot", Distribution(tpot)},
-                 {"e2el", Distribution(e2el)}};
-  return sum;
-}
-
-void PrintTable(const LoadBenchOptions& options, const Summary& sum, double duration_s) {
-  std::printf("%s  %s\n", options.label.c_str(), options.url.c_str());
-  std::printf("  completed %d  failed %d  duration %.1f s  input %lld  output %lld tokens\n",
-              sum.completed, sum.failed, duration_s, static_cast<long long>(sum.n_input),
-              static_cast<long long>(sum.n_output));
-  if (sum.failed > 0) std::printf("  first error: %s\n", sum.first_error.c_str());
-  std::printf(
-      "  requests/s %.2f  goodput/s %.2f (ttft <= %.0f ms, tpot <= %.0f ms)  output tok/s %.1f\n",
-      sum.completed / duration_s, sum.good / duration_s, options.goodput_ttft_ms,
-      options.goodput_tpot_ms, static_cast<double>(sum.n_output) / duration_s);
-  std::printf("  %-12s %10s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99", "max");
-  for (const Metric& metric : sum.metrics) {
-    std::printf("  %-12s %10.2f %10.2f %10.2f %10.2f %10.2f\n", metric.name, metric.values.mean(),
-                metric.values.percentile(50), metric.values.percentile(90),
-                metric.values.percentile(99), metric.values.percentile(100));
-  }
-  std::printf("  client start lag p99 %.2f ms  digest of all texts %016llx\n", sum.lag_p99_ms,
-              static_cast<unsigned long long>(sum.digest));
+absl::StatusOr<LoadRun> LoadBench::Run(double rate, double seconds, uint64_t seed) const {
+  if (has_conversations()) return RunTalks(Conversations(rate, seconds, seed));
+  Workload workload = options_.workload;
+  workload.rate = rate;
+  workload.seconds = seconds;
+  ASSIGN_OR_RETURN(const auto requests, MakeRequests(workload, seed));
+  LoadRun run;
+  const absl::Time start = absl::Now();
+  run.outcomes =
+      Replay(url_, requests, {.max_concurrency = options_.max_concurrency, .seconds = seconds});
+  const bool has_arrivals = rate > 0 || !workload.trace.path.empty();
+  run.duration_s = Duration(start, has_arrivals ? seconds : 0);
+  return run;
 }
 
 // Adds a detail per request in the order of sending; a failed request has a TTFT of 0.
-void AddDetails(const std::vector<LoadRequest>& requests, const std::vector<Outcome>& outcomes,
-                boost::json::object* object) {
+void AddDetails(const std::vector<Outcome>& outcomes, boost::json::object* object) {
   boost::json::array lengths, ttfts;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    lengths.push_back(requests[i].prompt.size());
-    ttfts.push_back(outcomes[i].ok ? outcomes[i].ttft_ms() / 1e3 : 0.0);
+  for (const Outcome& out : outcomes) {
+    lengths.push_back(out.n_prompt);
+    ttfts.push_back(out.ok ? out.ttft_ms() / 1e3 : 0.0);
   }
   (*object)["input_lens"] = std::move(lengths);
   (*object)["ttfts"] = std::move(ttfts);
 }
 
-boost::json::object Json(const LoadBenchOptions& options, const Summary& sum, double duration_s) {
-  boost::json::object object{
-      {"label", options.label},
-      {"num_prompts", sum.completed + sum.failed},
-      {"duration", duration_s},
-      {"completed", sum.completed},
-      {"failed", sum.failed},
-      {"total_input_tokens", sum.n_input},
-      {"total_output_tokens", sum.n_output},
-      {"request_throughput", sum.completed / duration_s},
-      {"request_goodput", sum.good / duration_s},
-      {"output_throughput", static_cast<double>(sum.n_output) / duration_s},
-      {"total_token_throughput", static_cast<double>(sum.n_input + sum.n_output) / duration_s},
-      {"client_lag_p99_ms", sum.lag_p99_ms},
-      {"digest", absl::StrFormat("%016x", sum.digest)}};
-  for (const Metric& metric : sum.metrics) {
-    const std::string name = metric.name;
-    object["mean_" + name + "_ms"] = metric.values.mean();
-    object["median_" + name + "_ms"] = metric.values.percentile(50);
-    object["p99_" + name + "_ms"] = metric.values.percentile(99);
+absl::StatusOr<int> LoadBench::Measure() {
+  ASSIGN_OR_RETURN(const GoodputJudge judge, Prepare());
+  ASSIGN_OR_RETURN(const LoadRun run,
+                   Run(options_.workload.rate, options_.workload.seconds, seed()));
+  const LoadSummary sum = Summarize(run.outcomes, judge, run.duration_s);
+  const WorkerCounters* workers = run.workers ? &*run.workers : nullptr;
+  std::printf("%s  %s\n", options_.label.c_str(), options_.url.c_str());
+  PrintSummary(sum, judge);
+  if (run.sessions) PrintSessions(*run.sessions, workers);
+  if (options_.json) {
+    boost::json::object object{{"label", options_.label}};
+    AddSummary(sum, judge, &object);
+    if (run.sessions) AddSessions(*run.sessions, workers, &object);
+    if (options_.detailed) AddDetails(run.outcomes, &object);
+    std::printf("%s\n", boost::json::serialize(object).c_str());
   }
-  return object;
+  return sum.failed == 0 ? 0 : 1;
+}
+
+absl::StatusOr<int> LoadBench::FindRate() {
+  ASSIGN_OR_RETURN(const double first, FirstRate());
+  ASSIGN_OR_RETURN(const GoodputJudge judge, Prepare());
+  const double seconds = options_.workload.seconds > 0 ? options_.workload.seconds : kProbeSeconds;
+  RateSearch search({.first = first, .min_rate = kMinProbeRequests / seconds});
+  boost::json::array probes;
+  std::printf("%s  %s  probes of %g s\n  good: %s\n", options_.label.c_str(), options_.url.c_str(),
+              seconds, LimitsInWords(judge).c_str());
+  std::printf("  %10s %8s %8s %8s %10s %10s\n", "requests/s", "judged", "good", "good %", "good/s",
+              "ttft p50");
+  uint64_t seed_of_probe = seed();
+  while (const std::optional<double> rate = search.Next()) {
+    ++seed_of_probe;
+    ASSIGN_OR_RETURN(const LoadRun run, Run(*rate, seconds, seed_of_probe));
+    const LoadSummary sum = Summarize(run.outcomes, judge, run.duration_s);
+    if (sum.completed == 0 && sum.failed > 0) {
+      return absl::UnavailableError(
+          absl::StrCat("no request of a probe at ", *rate, "/s was answered: ", sum.first_error));
+    }
+    const double ttft_ms = sum.metrics.front().values.percentile(50);
+    std::printf("  %10.3f %8d %8d %8.1f %10.2f %10.1f\n", *rate, sum.judged, sum.good,
+                100 * sum.good_share(), sum.good_per_s(), ttft_ms);
+    std::fflush(stdout);
+    probes.push_back(boost::json::object{{"rate", *rate},
+                                         {"judged_requests", sum.judged},
+                                         {"good_requests", sum.good},
+                                         {"good_percent", 100 * sum.good_share()},
+                                         {"request_goodput", sum.good_per_s()},
+                                         {"median_ttft_ms", ttft_ms}});
+    search.Take(sum.good_share());
+    RETURN_IF_ERROR(WarmUp(1, seed_of_probe));  // behind what the end of the probe has cancelled
+  }
+  if (search.found() > 0) {
+    std::printf("  rate found: %.3f requests/s%s\n", search.found(),
+                search.is_bounded() ? "" : ", or more");
+  } else {
+    std::printf("  no rate found: too few requests were good at every rate\n");
+  }
+  if (options_.json) {
+    boost::json::object object{{"label", options_.label},
+                               {"found_rate", search.found()},
+                               {"is_bounded", search.is_bounded()},
+                               {"probes", std::move(probes)}};
+    AddLimits(judge, &object);
+    std::printf("%s\n", boost::json::serialize(object).c_str());
+  }
+  return search.found() > 0 ? 0 : 1;
 }
 
 }  // namespace
 
 int RunLoadBench(const LoadBenchOptions& options) {
-  const absl::StatusOr<HttpUrl> url = HttpUrl::Parse(options.url);
-  const absl::StatusOr<std::vector<LoadRequest>> requests =
-      options.trace.path.empty() ? MakeSynthetic(options.synthetic) : ReadTrace(options.trace);
-  if (!url.ok() || !requests.ok()) {
-    const absl::Status& status = url.ok() ? requests.status() : url.status();
-    std::fprintf(stderr, "bench load: %s\n", status.ToString().c_str());
-    return 2;
-  }
-  const HttpClient client(*url);
-  for (int i = 0; i < options.n_warmup; ++i) {
-    const Outcome out = RunLoadRequest(client, requests->front());
-    if (!out.ok) {
-      std::fprintf(stderr, "bench load: warm-up request failed: %s\n", out.error.c_str());
-      return 1;
-    }
-  }
-  const absl::Time start = absl::Now();
-  const std::vector<Outcome> outcomes = Replay(client, *requests, options.max_concurrency);
-  const double duration_s = absl::ToDoubleSeconds(absl::Now() - start);
-  const Summary sum = Summarize(options, *requests, outcomes);
-  PrintTable(options, sum, duration_s);
-  if (options.json) {
-    boost::json::object object = Json(options, sum, duration_s);
-    if (options.detailed) AddDetails(*requests, outcomes, &object);
-    std::printf("%s\n", boost::json::serialize(object).c_str());
-  }
-  return sum.failed == 0 ? 0 : 1;
+  const auto run = [&]() -> absl::StatusOr<int> {
+    ASSIGN_OR_RETURN(const HttpUrl url, HttpUrl::Parse(options.url));
+    LoadBench bench(options, url);
+    return options.find_rate ? bench.FindRate() : bench.Measure();
+  };
+  const absl::StatusOr<int> code = run();
+  if (code.ok()) return *code;
+  std::fprintf(stderr, "bench load: %s\n", std::string(code.status().message()).c_str());
+  return 2;
 }
 
 }  // namespace baton

@@ -12,12 +12,32 @@ namespace {
 
 std::string Body(const LoadRequest& request) {
   boost::json::array prompt(request.prompt.begin(), request.prompt.end());
-  return boost::json::serialize(boost::json::object{{"prompt", std::move(prompt)},
-                                                    {"max_tokens", request.max_tokens},
-                                                    {"temperature", 0},
-                                                    {"ignore_eos", true},
-                                                    {"stream", true},
-                                                    {"stream_options", {{"include_usage", true}}}});
+  boost::json::object body{{"prompt", std::move(prompt)},
+                           {"max_tokens", request.max_tokens},
+                           {"temperature", 0},
+                           {"ignore_eos", true},
+                           {"stream", true},
+                           {"stream_options", {{"include_usage", true}}}};
+  if (request.return_tokens) body["return_token_ids"] = true;
+  return boost::json::serialize(body);
+}
+
+void TakeUsage(const boost::json::object& usage, Outcome& out) {
+  boost::json::error_code bad;
+  if (const auto* n = usage.if_contains("completion_tokens"); n != nullptr) {
+    out.n_output = n->to_number<int>(bad);
+  }
+  const auto* details = usage.if_contains("prompt_tokens_details");
+  if (details == nullptr || !details->is_object()) return;
+  if (const auto* n = details->as_object().if_contains("cached_tokens"); n != nullptr) {
+    out.n_cached = n->to_number<int>(bad);
+  }
+}
+
+// An event may tell the end alone, after the last token's own event.
+bool TellsEndAlone(const boost::json::object& choice, size_t n_text) {
+  const auto* finish = choice.if_contains("finish_reason");
+  return n_text == 0 && finish != nullptr && !finish->is_null();
 }
 
 // Reads one chunk of the stream into the outcome. False: an error object.
@@ -31,16 +51,23 @@ bool TakeChunk(std::string_view data, absl::Time received, Outcome& out) {
     return false;
   }
   if (const auto* usage = chunk->if_contains("usage"); usage != nullptr && usage->is_object()) {
-    if (const auto* n = usage->as_object().if_contains("completion_tokens"); n != nullptr) {
-      out.n_output = n->to_number<int>(bad);
-    }
+    TakeUsage(usage->as_object(), out);
   }
   const auto* choices = chunk->if_contains("choices");
   if (choices == nullptr || !choices->is_array() || choices->as_array().empty()) return true;
-  const boost::json::value& choice = choices->as_array()[0];
-  const auto* text = choice.is_object() ? choice.as_object().if_contains("text") : nullptr;
-  if (text != nullptr && text->is_string()) out.text.append(text->as_string());
-  out.chunk_times.push_back(received);
+  const boost::json::object* choice = choices->as_array()[0].if_object();
+  if (choice == nullptr) return true;
+  size_t n_text = 0;
+  if (const auto* text = choice->if_contains("text"); text != nullptr && text->is_string()) {
+    out.text.append(text->as_string());
+    n_text = text->as_string().size();
+  }
+  if (const auto* ids = choice->if_contains("token_ids"); ids != nullptr && ids->is_array()) {
+    for (const boost::json::value& id : ids->as_array()) {
+      out.tokens.push_back(id.to_number<int32_t>(bad));
+    }
+  }
+  if (!TellsEndAlone(*choice, n_text)) out.chunk_times.push_back(received);
   return true;
 }
 
@@ -57,9 +84,14 @@ double Outcome::second_gap_ms() const { return chunk_times.size() < 2 ? -1 : Gap
 double Outcome::e2el_ms() const {
   return chunk_times.empty() ? 0 : absl::ToDoubleMilliseconds(chunk_times.back() - sent);
 }
-std::vector<double> Outcome::itl_ms() const {
+std::vector<double> Outcome::gaps_ms() const {
   std::vector<double> gaps;
-  for (size_t i = 2; i < chunk_times.size(); ++i) gaps.push_back(Gap(*this, i));
+  for (size_t i = 1; i < chunk_times.size(); ++i) gaps.push_back(Gap(*this, i));
+  return gaps;
+}
+std::vector<double> Outcome::itl_ms() const {
+  std::vector<double> gaps = gaps_ms();
+  if (!gaps.empty()) gaps.erase(gaps.begin());
   return gaps;
 }
 
@@ -68,6 +100,7 @@ Outcome RunLoadRequest(const HttpClient& client, const LoadRequest& request,
   Outcome out;
   bool done = false;
   const std::string body = Body(request);
+  out.n_prompt = static_cast<int>(request.prompt.size());
   out.sent = absl::Now();
   const absl::StatusOr<HttpResponse> response =
       client.Post("/v1/completions", body, [&](std::string_view data, absl::Time received) {
@@ -79,6 +112,7 @@ Outcome RunLoadRequest(const HttpClient& client, const LoadRequest& request,
         if (on_chunk) on_chunk(out);
         return true;
       });
+  out.ended = absl::Now();
   if (!response.ok()) {
     out.error = std::string(response.status().ToString());
   } else if (response->status != 200) {
@@ -89,6 +123,14 @@ Outcome RunLoadRequest(const HttpClient& client, const LoadRequest& request,
     out.error = absl::StrFormat("%d tokens instead of %d", out.n_output, request.max_tokens);
   }
   out.ok = out.error.empty();
+  return out;
+}
+
+Outcome RunLoadRequestUntil(const HttpUrl& url, const LoadRequest& request, absl::Time deadline) {
+  ClientLimits limits;
+  limits.total = std::max(deadline - absl::Now(), absl::ZeroDuration());
+  Outcome out = RunLoadRequest(HttpClient(url, limits), request);
+  out.cut = !out.ok && out.ended >= deadline;
   return out;
 }
 

@@ -16,17 +16,12 @@ constexpr int kTraceBlockTokens = 512;  // tokens per hash id of the Mooncake tr
 // Lower ids are special tokens in the models of the replays, so prompts do not use them.
 constexpr int kFirstPlainToken = 16;
 
-// SplitMix64 finalizer: spreads (block id, index) over the vocabulary.
+// SplitMix64 finalizer: spreads (text, index) over the vocabulary.
 uint64_t Mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
-}
-
-int32_t TokenOf(uint64_t block, uint64_t index, const int vocab) {
-  const uint64_t range = static_cast<uint64_t>(std::max(vocab - kFirstPlainToken, 1));
-  return static_cast<int32_t>(kFirstPlainToken + Mix(Mix(block) + index) % range);
 }
 
 int Scaled(int64_t length, double scale) {
@@ -53,14 +48,19 @@ LoadRequest ToRequest(const boost::json::object& line, const TraceOptions& optio
     const bool shared = block + 1 < ids.size();
     const uint64_t id = shared ? ids[block].to_number<uint64_t>()
                                : (uint64_t{1} << 40) + static_cast<uint64_t>(number);
-    request.prompt.push_back(TokenOf(id ^ (options.seed << 48),
-                                     static_cast<uint64_t>(i % block_tokens) + (shared ? 0 : block),
-                                     options.vocab));
+    request.prompt.push_back(
+        MadeUpToken(id ^ (options.seed << 48),
+                    static_cast<uint64_t>(i % block_tokens) + (shared ? 0 : block), options.vocab));
   }
   return request;
 }
 
 }  // namespace
+
+int32_t MadeUpToken(uint64_t text, uint64_t index, int vocab) {
+  const uint64_t range = static_cast<uint64_t>(std::max(vocab - kFirstPlainToken, 1));
+  return static_cast<int32_t>(kFirstPlainToken + Mix(Mix(text) + index) % range);
+}
 
 absl::StatusOr<std::vector<LoadRequest>> ReadTrace(const TraceOptions& options) {
   std::ifstream file(options.path);
@@ -94,7 +94,7 @@ std::vector<LoadRequest> MakeSynthetic(const SyntheticOptions& options) {
     ++number;
     for (int i = 0; i < options.prompt_tokens; ++i) {
       request.prompt.push_back(
-          TokenOf((options.seed << 48) + number, static_cast<uint64_t>(i), options.vocab));
+          MadeUpToken((options.seed << 48) + number, static_cast<uint64_t>(i), options.vocab));
     }
     if (options.request_rate > 0) {
       start_s += std::exponential_distribution<double>(options.request_rate)(random);

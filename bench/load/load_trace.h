@@ -11,10 +11,14 @@
 namespace baton {
 
 struct LoadRequest {
-  double start_s = 0;           // after the start of the run
-  std::vector<int32_t> prompt;  // token ids
+  double start_s = 0;                // after the start of the run
+  std::vector<int32_t> prompt = {};  // token ids
   int max_tokens = 1;
+  bool return_tokens = false;  // the answer tells its token ids, and those of the prompt
 };
+
+// Returns token `index` of a made-up text, the same whenever it is asked for. No special token.
+int32_t MadeUpToken(uint64_t text, uint64_t index, int vocab);
 
 struct TraceOptions {
   std::string path;  // Mooncake JSON lines

@@ -13,8 +13,8 @@ uint64_t PrefixIndex::DefaultHash(uint64_t salt, uint64_t before, std::span<cons
   return absl::HashOf(salt, before, absl::Span<const int32_t>(tokens.data(), tokens.size()));
 }
 
-PrefixIndex::PrefixIndex(KvPool* pool, Hash hash)
-    : pool_(pool), hash_(hash), key_of_(static_cast<size_t>(pool->n_ids())) {
+PrefixIndex::PrefixIndex(KvPool* pool, const ClusterKey& key, Hash hash)
+    : pool_(pool), hash_(hash), namer_(key), key_of_(static_cast<size_t>(pool->n_ids())) {
   BATON_CHECK(pool->on_evict == nullptr);
   pool_->on_evict = [this](int32_t page) { Forget(page); };
 }
@@ -44,6 +44,7 @@ void PrefixIndex::Hold(std::span<const int32_t> tokens, PrefixChain* chain,
     pool_->Hold(std::span(&entry->page, 1));
     pages->push_back(entry->page);
     chain->last = entry->serial;
+    chain->name = entry->name;
     ++chain->pages;
   }
 }
@@ -52,8 +53,9 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
   BATON_CHECK(static_cast<int>(tokens.size()) == pool_->layout().page_tokens);
   const uint64_t key = hash_(chain->salt, chain->last, tokens);
   ++chain->pages;
+  chain->name = namer_.After(chain->name, tokens);
   if (const auto it = entries_.find(key); it != entries_.end()) {
-    const Entry* const same = Find(key, {chain->salt, chain->last, 0}, tokens);
+    const Entry* const same = Find(key, *chain, tokens);
     // Pages after another entry with the same hash are not found, which costs time and nothing
     // else.
     chain->last = same != nullptr ? same->serial : next_serial_++;
@@ -67,11 +69,21 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
               .before = chain->last,
               .serial = next_serial_++,
               .tokens = {tokens.begin(), tokens.end()},
-              .page = page};
+              .page = page,
+              .name = chain->name};
   chain->last = entry.serial;
   entries_.emplace(key, std::move(entry));
   key_of_[page] = key;
   pool_->Cache(page);
+  log_.Enter(chain->name);
+}
+
+std::vector<PageName> PrefixIndex::Names() const {
+  std::vector<PageName> names;
+  for (const auto& [key, entry] : entries_) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 std::optional<uint64_t> PrefixIndex::SaltOf(int32_t page) const {
@@ -82,6 +94,7 @@ std::optional<uint64_t> PrefixIndex::SaltOf(int32_t page) const {
 void PrefixIndex::Forget(int32_t page) {
   const auto it = entries_.find(key_of_[page]);
   BATON_CHECK(it != entries_.end() && it->second.page == page);
+  log_.Lose(it->second.name);
   entries_.erase(it);
 }
 

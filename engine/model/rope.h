@@ -43,6 +43,11 @@ struct RopeDesc {
                ? RopeRange::kLong
                : RopeRange::kShort;
   }
+  // The longest sequence of the short range, in tokens; 0: all sequences have one range.
+  int32_t ShortRangeTokens() const {
+    return scaling == Scaling::kLongrope ? static_cast<int32_t>(original_max_position_embeddings)
+                                         : 0;
+  }
   // All fields, as text.
   std::string Canonical() const;
 };

@@ -27,11 +27,9 @@ constexpr int kInt4Group = 128;  // k of one scale
 constexpr char kHelp[] =
     R"(baton bench load          requests against a running server; all take --json
   --url http://127.0.0.1:8000  --label NAME  --requests 100  --warmup 4
-  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
-  --spread 0 (max random delay of arrivals, in s). Without a trace:
-  --prompt-tokens 512 --output-tokens 64 --request-rate 0 (0 = all at once)
-  --max-concurrency 256 --vocab 2048 --seed 1 --detailed (each request)
-  --goodput-ttft 1000 --goodput-tpot 100    limits of a good request, in ms
+  --trace FILE --scale-lengths 1 --rate 0 --seconds 0 --max-concurrency 256
+  --prompt-tokens 512 --output-tokens 64 --vocab 2048 --seed 1; also --find-rate
+  and --sessions, by what requests are good: see baton bench load --help
 baton bench interference  streams beside long prompts: --rounds 3 --vocab 2048
   --url URL --streams 4 --stream-output-tokens 400 --long-prompt-tokens 4000
 baton bench step MODEL    whole forward passes, without server or network
@@ -49,6 +47,30 @@ baton bench relay MODEL        prefill shared by processes of this machine
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
 baton bench relay --simulate   by simulated workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside plain TCP: --seconds 2
+)";
+
+constexpr char kLoadHelp[] =
+    R"(baton bench load          requests against a running server
+  --url http://127.0.0.1:8000  --label NAME  --json  --warmup 4 (requests)
+  --max-concurrency 256  --vocab 2048  --seed 1 (of all tokens and times)
+  --detailed (each request)
+
+The requests, --requests 100: of a trace (Mooncake's JSON lines), or synthetic
+  --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
+  --spread 0 (max random delay of arrivals, in s)
+  --prompt-tokens 512 --output-tokens 64
+  --rate 0 (mean requests/s; 0 = as the trace has them, else all at once)
+  --seconds 0 (the run ends then; 0 = with its last answer)
+Good ones: time to first token, and 99th percentile of a request's own gaps
+  --goodput-ttft-ms 1000 --goodput-gap-ms 100, or times what an idle server
+  takes: --goodput-ttft-x 5 --goodput-gap-x 3, which is measured before, or
+  --idle-file FILE (read if it is there, else measured and written)
+  --find-rate (highest rate with 90 % good, by probes of --seconds 30)
+Conversations of --sessions N users at once: a turn's prompt is all before it
+  --conversations N --turns 6 --new-tokens 64 --think 1 (s); the first prompt
+  and the answers by the flags above, or a --trace of conversations; with --rate
+  (turns/s) turns are due by themselves, user after user, without thinking
+  --worker-metrics http://HOST:PORT,... (of all workers, as they log them)
 )";
 
 int Fail(const absl::Status& status) {
@@ -125,9 +147,9 @@ struct BenchCommandLine::State {
   std::vector<std::string> isas, weights = {"bf16"};
 
   int RunLoad() {
-    load_options.trace.n_requests = load_options.synthetic.n_requests;
-    load_options.trace.vocab = load_options.synthetic.vocab;
-    load_options.trace.seed = load_options.synthetic.seed;
+    Workload& workload = load_options.workload;
+    workload.trace.n_requests = workload.synthetic.n_requests;
+    workload.trace.vocab = workload.synthetic.vocab;
     return RunLoadBench(load_options);
   }
   int RunStep() {
@@ -190,7 +212,7 @@ struct BenchCommandLine::State {
 BenchCommandLine::BenchCommandLine() : state_(std::make_shared<State>()) {}
 BenchCommandLine::~BenchCommandLine() = default;
 
-std::string BenchCommandLine::Help() { return kHelp; }
+std::string BenchCommandLine::Help() const { return state_->load->parsed() ? kLoadHelp : kHelp; }
 
 absl::Status BenchCommandLine::UnknownArgument(const std::string& word) const {
   const bool is_flag = word.starts_with('-');
@@ -236,21 +258,32 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     LoadBenchOptions& options = state.load_options;
     CLI::App* app = state.load = add("load", &options.json);
-    AddServer(app, &options.url, &options.label, &options.synthetic.vocab);
-    app->add_option("--trace", options.trace.path);
-    app->add_option("--scale-lengths", options.trace.length_scale);
-    app->add_option("--scale-time", options.trace.time_scale);
-    app->add_option("--spread", options.trace.spread_s);
+    AddServer(app, &options.url, &options.label, &options.workload.synthetic.vocab);
+    app->add_option("--trace", options.workload.trace.path);
+    app->add_option("--scale-lengths", options.workload.trace.length_scale);
+    app->add_option("--scale-time", options.workload.trace.time_scale);
+    app->add_option("--spread", options.workload.trace.spread_s);
     app->add_flag("--detailed", options.detailed);
-    app->add_option("--max-context", options.trace.max_context);
-    app->add_option("--requests", options.synthetic.n_requests);
-    app->add_option("--prompt-tokens", options.synthetic.prompt_tokens);
-    app->add_option("--output-tokens", options.synthetic.output_tokens);
-    app->add_option("--request-rate", options.synthetic.request_rate);
-    app->add_option("--seed", options.synthetic.seed);
+    app->add_option("--max-context", options.workload.trace.max_context);
+    app->add_option("--requests", options.workload.synthetic.n_requests);
+    app->add_option("--prompt-tokens", options.workload.synthetic.prompt_tokens);
+    app->add_option("--output-tokens", options.workload.synthetic.output_tokens);
+    app->add_option("--seed", options.workload.synthetic.seed);
+    app->add_option("--rate,--request-rate", options.workload.rate);
+    app->add_option("--seconds", options.workload.seconds);
     app->add_option("--max-concurrency", options.max_concurrency);
-    app->add_option("--goodput-ttft", options.goodput_ttft_ms);
-    app->add_option("--goodput-tpot", options.goodput_tpot_ms);
+    app->add_option("--goodput-ttft-ms", options.limits.ttft_ms);
+    app->add_option("--goodput-gap-ms", options.limits.gap_ms);
+    app->add_option("--goodput-ttft-x", options.limits.ttft_x);
+    app->add_option("--goodput-gap-x", options.limits.gap_x);
+    app->add_option("--idle-file", options.idle_file);
+    app->add_flag("--find-rate", options.find_rate);
+    app->add_option("--sessions", options.conversations.n_users);
+    app->add_option("--conversations", options.conversations.n_conversations);
+    app->add_option("--turns", options.conversations.n_turns);
+    app->add_option("--new-tokens", options.conversations.new_tokens);
+    app->add_option("--think", options.conversations.think_s);
+    app->add_option("--worker-metrics", options.worker_metrics)->delimiter(',');
     app->add_option("--warmup", options.n_warmup);
   }
   {

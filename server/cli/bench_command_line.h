@@ -30,7 +30,7 @@ class BenchCommandLine {
   // A function that runs the benchmark of the parsed command line and returns its exit status; may
   // outlive this object. Empty: no benchmark is named.
   std::function<int()> Chosen() const;
-  static std::string Help();
+  std::string Help() const;  // of all benchmarks, or of the one on the line that has a page
 
  private:
   struct State;

@@ -231,7 +231,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   }
   if (help || line->command == Command::kPrint) {
     line->command = Command::kPrint;
-    line->text = parser.bench->parsed() ? BenchCommandLine::Help() : kHelp;
+    line->text = parser.bench->parsed() ? parser.bench_line.Help() : kHelp;
     return line;
   }
   if (line->command == Command::kQuantize) {

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
+#include <set>
 
 #include "tests/support/hash_backend.h"
 
@@ -23,7 +24,7 @@ class Model {
   Model(int n_pages, uint64_t seed, PrefixIndex::Hash hash)
       : random_(seed),
         pool_(std::move(*KvPool::Create(HashBackend(kPageTokens).kv_layout(), n_pages))),
-        index_(std::make_unique<PrefixIndex>(pool_.get(), hash)) {
+        index_(std::make_unique<PrefixIndex>(pool_.get(), ClusterKey{}, hash)) {
     // Runs with the index's own handler: an evicted page has no content any more.
     pool_->on_evict = [this, forget = pool_->on_evict](int32_t page) {
       contents_.erase(page);
@@ -70,7 +71,7 @@ class Model {
     s.salt = static_cast<uint64_t>(Pick(2));
     for (int n = (1 + Pick(6)) * kPageTokens; n > 0; --n)
       s.tokens.push_back(n % kPageTokens == 0 ? Pick(2) : 7);
-    s.chain.salt = s.salt;
+    s.chain = PrefixChain::Beginning(s.salt, RopeRange::kShort);
     index_->Hold(s.tokens, &s.chain, &s.pages);
     REQUIRE(s.chain.pages == static_cast<int>(s.pages.size()));
     for (int page = 0; page < s.chain.pages; ++page)
@@ -119,6 +120,17 @@ class Model {
     int idle = 0;
     for (const auto& [page, content] : contents_) idle += !holders.contains(page);
     REQUIRE(pool_->cached() == idle);
+    // The log tells the names of all entries; equal contents have equal names.
+    while (!index_->log().is_told()) {
+      const CachedPages told = index_->log().Take();
+      for (const PageName& name : told.lost) REQUIRE(told_.erase(name) == 1);
+      told_.insert(told.entered.begin(), told.entered.end());
+    }
+    const std::vector<PageName> names = index_->Names();
+    REQUIRE(std::equal(told_.begin(), told_.end(), names.begin(), names.end()));
+    std::set<Content> different;
+    for (const auto& [page, content] : contents_) different.insert(content);
+    REQUIRE(names.size() == different.size());
   }
 
   std::mt19937_64 random_;
@@ -126,6 +138,7 @@ class Model {
   std::unique_ptr<PrefixIndex> index_;
   std::vector<Sequence> sequences_;
   std::map<int32_t, Content> contents_;  // key: entered page
+  std::set<PageName> told_;
   int found_ = 0;
 };
 

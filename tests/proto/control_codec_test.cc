@@ -52,7 +52,8 @@ std::vector<RouterMessage> EveryMessage() {
                        .sampling = prefill.sampling,
                        .stop_tokens = {5, 0},
                        .want_digests = true};
-  return {prefill, decode, CancelRequest{.request_id = 4, .epoch = 5}, DrainWorker{}, head};
+  return {prefill,       decode, CancelRequest{.request_id = 4, .epoch = 5},
+          DrainWorker{}, head,   TellPages{}};
 }
 
 WorkerReport EveryEvent() {
@@ -71,6 +72,7 @@ WorkerReport EveryEvent() {
   announce.cpu_group = ~0ull;
   announce.cpu_share = 0.5;
   announce.prefill_cost = {.n_layers = 28, .kv_bytes = 2048};
+  announce.short_range_tokens = 4096;
   const PrefillCost cost{
       .n_layers = 28, .token = 1e-3, .pair = 2e-8, .extra_tokens = 250, .kv_bytes = 2048};
   const WorkerLoad load{.prefill_queued_tokens = 1,
@@ -98,12 +100,15 @@ WorkerReport EveryEvent() {
                         .transfer_us = 3,
                         .recomputed_tokens = 4,
                         .reused_tokens = 5};
-  return {
-      .events = {
-          announce, load, token, ended,
-          NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
-          PromptComputed{
-              .request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7, .reused_tokens = 8}}};
+  return {.events = {
+              announce, load, token, ended,
+              NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
+              PromptComputed{
+                  .request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7, .reused_tokens = 8},
+              CachedPages{.number = ~0ull,
+                          .restart = true,
+                          .lost = {{1, ~0ull}},
+                          .entered = {{~0ull, 2}, {3, 4}}}}};
 }
 
 void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
@@ -186,6 +191,7 @@ TEST_CASE("router messages survive the wire field by field") {
   CHECK(std::get<CancelRequest>(out->messages.at(2)).epoch == 5);
   CHECK(std::holds_alternative<DrainWorker>(out->messages.at(3)));
   CheckPrefill(std::get<PrefillRequest>(out->messages.at(4)), std::get<PrefillRequest>(in[4]));
+  CHECK(std::holds_alternative<TellPages>(out->messages.at(5)));
 }
 
 TEST_CASE("worker events survive the wire field by field") {
@@ -209,6 +215,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.max_slice_tokens == 8192);
   CHECK(announce.link_bytes_per_second == 1.5e9);
   CHECK(announce.reuses_kv);
+  CHECK(announce.short_range_tokens == 4096);
   const auto& load = std::get<WorkerLoad>(out->events[1]);
   CHECK(load.prefill_queued_tokens == 1);
   CHECK(load.decode_rows == 2);
@@ -245,6 +252,11 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(computed.queue_us == 6);
   CHECK(computed.compute_us == 7);
   CHECK(computed.reused_tokens == 8);
+  const auto& pages = std::get<CachedPages>(out->events[6]);
+  CHECK(pages.number == ~0ull);
+  CHECK(pages.restart);
+  CHECK(pages.lost == std::vector<PageName>{{1, ~0ull}});
+  CHECK(pages.entered == std::vector<PageName>{{~0ull, 2}, {3, 4}});
 }
 
 TEST_CASE("every role, every end reason and every fault survives") {
@@ -337,57 +349,42 @@ TEST_CASE("a slice and its handoffs are refused out of range") {
 
 TEST_CASE("a worker event out of range is refused by the name of its field") {
   using R = wire::WorkerReport;
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_incarnation(0); }),
+  static constexpr auto kAnnounce = [](R* r) { return r->mutable_events(0)->mutable_announce(); };
+  static constexpr auto kLoad = [](R* r) { return r->mutable_events(1)->mutable_load(); };
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_incarnation(0); }),
              Contains("announce.incarnation"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->clear_role(); }),
-             Contains("announce.role"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_page_tokens(0); }),
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->clear_role(); }), Contains("announce.role"));
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_page_tokens(0); }),
              Contains("announce.page_tokens"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(0)->mutable_announce()->set_name(std::string(300, 'x'));
-             }),
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_name(std::string(300, 'x')); }),
              Contains("announce.name"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_name("a\nb"); }),
-             Contains("announce.name"));
-  CHECK_THAT(
-      Refusal([](R* r) { r->mutable_events(0)->mutable_announce()->set_max_slice_tokens(-1); }),
-      Contains("announce.max_slice_tokens"));
-  CHECK_THAT(Refusal([](R* r) { r->mutable_events(1)->mutable_load()->set_pages_free(-1); }),
-             Contains("load.pages_free"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_n_layers(0);
-             }),
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_name("a\nb"); }), Contains("announce.name"));
+  CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_max_slice_tokens(-1); }),
+             Contains("announce.max_slice_tokens"));
+  CHECK_THAT(Refusal([](R* r) { kLoad(r)->set_pages_free(-1); }), Contains("load.pages_free"));
+  CHECK_THAT(Refusal([](R* r) { kLoad(r)->mutable_prefill_cost()->set_n_layers(0); }),
              Contains("load.prefill_cost.n_layers"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_token(1e-16);
-             }),
+  CHECK_THAT(Refusal([](R* r) { kLoad(r)->mutable_prefill_cost()->set_token(1e-16); }),
              Contains("load.prefill_cost.token"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_pair(-1e-9);
-             }),
+  CHECK_THAT(Refusal([](R* r) { kLoad(r)->mutable_prefill_cost()->set_pair(-1e-9); }),
              Contains("load.prefill_cost.pair"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_prefill_cost()->set_kv_bytes(
-                   std::numeric_limits<double>::quiet_NaN());
-             }),
-             Contains("load.prefill_cost.kv_bytes"));
-  CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->mutable_links(0)->set_bytes_per_second(0);
-             }),
+  CHECK_THAT(
+      Refusal([](R* r) {
+        kLoad(r)->mutable_prefill_cost()->set_kv_bytes(std::numeric_limits<double>::quiet_NaN());
+      }),
+      Contains("load.prefill_cost.kv_bytes"));
+  CHECK_THAT(Refusal([](R* r) { kLoad(r)->mutable_links(0)->set_bytes_per_second(0); }),
              Contains("load.links.bytes_per_second"));
   CHECK_THAT(Refusal([](R* r) {
-               for (int i = 0; i < 2000; ++i)
-                 r->mutable_events(1)->mutable_load()->add_links()->set_bytes_per_second(5);
+               for (int i = 0; i < 2000; ++i) kLoad(r)->add_links()->set_bytes_per_second(5);
              }),
              Contains("load.links"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->set_prefill_queued_pairs(
-                   std::numeric_limits<double>::infinity());
+               kLoad(r)->set_prefill_queued_pairs(std::numeric_limits<double>::infinity());
              }),
              Contains("load.prefill_queued_pairs"));
   CHECK_THAT(Refusal([](R* r) {
-               r->mutable_events(1)->mutable_load()->set_decode_step_seconds(
-                   std::numeric_limits<double>::infinity());
+               kLoad(r)->set_decode_step_seconds(std::numeric_limits<double>::infinity());
              }),
              Contains("load.decode_step_seconds"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_token(-1); }),
@@ -408,6 +405,15 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
   CHECK_THAT(
       Refusal([](R* r) { r->mutable_events(4)->mutable_no_room()->set_expected_wait_us(-1); }),
       Contains("no_room.expected_wait_us"));
+  static constexpr auto kPages = [](R* r) { return r->mutable_events(6)->mutable_cached_pages(); };
+  CHECK_THAT(Refusal([](R* r) {
+               for (int i = 0; i < 1024; ++i) kPages(r)->add_lost();
+             }),
+             Contains("cached_pages.lost has 1025 entries"));
+  CHECK_THAT(Refusal([](R* r) {
+               for (int i = 0; i < 1024; ++i) kPages(r)->add_entered();
+             }),
+             Contains("cached_pages.entered has 1026 entries"));
   CHECK_THAT(Refusal([](R* r) { r->add_events(); }), Contains("kind"));
 }
 

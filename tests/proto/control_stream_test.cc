@@ -179,16 +179,40 @@ TEST_CASE("a stream closed with a reason: the worker reads it") {
   CHECK(lost->reason == absl::FailedPreconditionError("numerics_id differs"));
 }
 
-TEST_CASE("a report out of range closes the stream and names the field") {
+TEST_CASE("a report out of range closes the stream and names the field; other workers serve on") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const std::pair<WorkerEvent, std::string> cases[] = {
+      {TokenOut{.position = 1, .token = -1}, "token.token"},
+      {WorkerLoad{.prefill_cost = {.token = kNan}}, "load.prefill_cost.token is nan"},
+      {WorkerLoad{.prefill_queued_tokens = -1}, "load.prefill_queued_tokens is -1"},
+      {WorkerLoad{.prefill_queued_pairs = kInfinite}, "load.prefill_queued_pairs is inf"},
+      {WorkerLoad{.links = {{.peer = 6, .bytes_per_second = kInfinite}}},
+       "load.links.bytes_per_second is inf"},
+      {CachedPages{.number = 0}, "cached_pages.number is missing"},
+  };
   RouterEnd router;
-  WorkerEnd worker(router.address(), 5);
-  router.AwaitWorker(5);
-  REQUIRE(worker.events.Next<RouterConnected>().has_value());
-  REQUIRE(worker.client->Send({.events = {TokenOut{.position = 1, .token = -1}}}));
-  const auto lost = router.Next<WorkerLost>();
-  REQUIRE(lost.has_value());
-  CHECK_THAT(std::string(lost->reason.message()), Contains("token.token"));
-  CHECK(worker.events.Next<RouterDisconnected>()->reason == lost->reason);
+  WorkerEnd other(router.address(), 6);
+  router.AwaitWorker(6);
+  REQUIRE(other.events.Next<RouterConnected>().has_value());
+  for (const auto& [event, field] : cases) {
+    CAPTURE(field);
+    WorkerEnd worker(router.address(), 5,
+                     [](ControlClientOptions* o) { o->min_pause = absl::Hours(1); });
+    router.AwaitWorker(5);
+    REQUIRE(worker.events.Next<RouterConnected>().has_value());
+    REQUIRE(worker.client->Send({.events = {event}}));
+    const auto lost = router.Next<WorkerLost>();
+    REQUIRE(lost.has_value());
+    CHECK(lost->worker == 5);
+    CHECK_THAT(std::string(lost->reason.message()), Contains(field));
+    CHECK(worker.events.Next<RouterDisconnected>()->reason == lost->reason);
+  }
+  REQUIRE(other.client->Send(TokenReport(9, 7)));
+  const auto reported = router.Next<WorkerReported>();
+  REQUIRE(reported.has_value());
+  CHECK(reported->worker == 6);
+  CHECK(std::get<TokenOut>(reported->report.events.at(0)).position == 7);
 }
 
 TEST_CASE("a router that does not take reports is not flooded; the worker gives up at its bound") {

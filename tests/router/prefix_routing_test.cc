@@ -1,7 +1,11 @@
-// Prompts go to the worker with their beginning when its predicted time is the shortest. The
-// router's view of the cached pages is only a prediction.
+// Prompts go to the worker with their beginning when its predicted time is the shortest. Workers
+// tell which pages they have; what the router knows of it is only a prediction.
 #include <catch2/catch.hpp>
 
+#include <numeric>
+#include <set>
+
+#include "tests/support/cached_pages.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/router_harness.h"
 
@@ -22,7 +26,22 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
   void JoinReusing(Incarnation id, Role role, bool reuses_kv) {
     WorkerAnnounce announce = Announce(id, role);
     announce.reuses_kv = reuses_kv;
+    told.erase(id);
+    if (reuses_kv) reuse.insert(id);
     REQUIRE(Report(id, {announce}).ok());
+    if (reuses_kv) TellPages(id, {.restart = true});
+  }
+  void TellPages(Incarnation worker, CachedPages pages) {
+    pages.number = ++numbers[worker];
+    REQUIRE(Report(worker, {std::move(pages)}).ok());
+  }
+  // The worker has computed these tokens: all their whole pages are there.
+  void TellComputed(Incarnation worker, const std::vector<int32_t>& computed, uint64_t salt) {
+    if (!reuse.contains(worker)) return;
+    CachedPages pages;
+    for (const PageName& name : PageNames(TestKey(), computed, 16, salt))
+      if (told[worker].insert(name).second) pages.entered.push_back(name);
+    TellPages(worker, std::move(pages));
   }
   // Runs a prompt of consecutive tokens to its only token. Returns its ranks, the tail last.
   std::vector<Incarnation> Run(int32_t n_prompt, int32_t reused_tokens = 0, int32_t from = 100,
@@ -34,8 +53,8 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
     submitted.prompt_logprobs = is_scored ? 0 : -1;
     submitted.cache_salt = salt;
     const RequestId id = Submit(std::move(submitted));
-    PromptLogprobs told{.request_id = id, .epoch = 1, .position = 1};
-    told.tokens.resize(is_scored ? n_prompt - 1 : 0, {.rank = 1});
+    PromptLogprobs scores{.request_id = id, .epoch = 1, .position = 1};
+    scores.tokens.resize(is_scored ? n_prompt - 1 : 0, {.rank = 1});
     std::vector<Incarnation> ranks;
     const auto prefills = Sent<PrefillRequest>();
     // About as predicted.
@@ -43,17 +62,22 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
            static_cast<int64_t>(prefills.size());
     for (const auto& [worker, request] : prefills) {
       ranks.insert(ranks.begin(), worker);
+      TellComputed(worker, request.tokens, salt);
       if (!request.wants_first_token) {
         REQUIRE(Report(worker, {baton::Ended(id, true)}).ok());
         continue;
       }
-      if (is_scored) REQUIRE(Report(worker, {told}).ok());
+      if (is_scored) REQUIRE(Report(worker, {scores}).ok());
       const PromptComputed computed{.request_id = id, .epoch = 1, .reused_tokens = reused_tokens};
       REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
     }
     CHECK(End(id).timeline.reused_tokens == reused_tokens);
     return ranks;
   }
+
+  std::set<Incarnation> reuse;
+  std::map<Incarnation, uint64_t> numbers;
+  std::map<Incarnation, std::set<PageName>> told;
 };
 
 TEST_CASE("where a prompt is cached under one salt is no hint for another") {
@@ -136,20 +160,56 @@ TEST_CASE("a relay shares what its first rank does not have") {
   CHECK(absl::ToDoubleMilliseconds(timeline.predicted) == Approx(70.2).margin(2));
 }
 
-TEST_CASE("what a worker turns out to have given away, and what it used before, is not hoped for") {
-  for (const bool lacks : {false, true}) {
+TEST_CASE("what a worker has lost is not hoped for") {
+  for (const bool loses : {false, true}) {
     PrefixRoutingFixture r;
     REQUIRE(r.Report(kSecond, {MeasuredLoad(100)}).ok());
-    const auto worker_of = [&r](int32_t from, int32_t reused_tokens) {
-      return r.Run(500, reused_tokens, from).front();
-    };
-    REQUIRE(worker_of(0, 0) == kFirst);
-    REQUIRE(worker_of(1000, 0) == kFirst);
-    REQUIRE(worker_of(1000, lacks ? 0 : 496) == kFirst);
+    REQUIRE(r.Run(500, 0, 0).front() == kFirst);
+    REQUIRE(r.Run(500, 0, 1000).front() == kFirst);
+    std::vector<int32_t> lost(500);
+    std::iota(lost.begin(), lost.end(), 0);
+    if (loses) r.TellPages(kFirst, {.lost = PageNames(TestKey(), lost, 16)});
     REQUIRE(r.Report(kSecond, {MeasuredLoad(20'000)}).ok());
-    CHECK(worker_of(0, lacks ? 0 : 496) == (lacks ? kSecond : kFirst));
-    CHECK(worker_of(1000, 496) == kFirst);  // computed again there
+    CHECK(r.Run(500, loses ? 0 : 496, 0).front() == (loses ? kSecond : kFirst));
+    CHECK(r.Run(500, 496, 1000).front() == kFirst);
   }
+}
+
+TEST_CASE("after a gap a worker is asked, once, and hoped for again when it has told all anew") {
+  PrefixRoutingFixture r;
+  const std::vector<Incarnation> first = r.Run(500);
+  const std::set<PageName> names = r.told[first.front()];
+  ++r.numbers[first.front()];
+  r.sent.clear();
+  r.TellPages(first.front(), {});
+  r.TellPages(first.front(), {});
+  REQUIRE(r.Sent<baton::TellPages>().size() == 1);
+  CHECK(r.Sent<baton::TellPages>().front().first == first.front());
+  CHECK(r.router.prefixes().PagesOf(first.front()).empty());
+  r.TellPages(first.front(), {.restart = true, .entered = {names.begin(), names.end()}});
+  CHECK(r.router.prefixes().PagesOf(first.front()).size() == names.size());
+  for (int i = 0; i < 3; ++i) CHECK(r.Run(600, 496) == first);
+}
+
+TEST_CASE("a request that is dispatched anew goes where its prompt and its answer are") {
+  PrefixRoutingFixture r;
+  const RequestId id = r.Submit(500, 100);
+  const Incarnation prefill = r.LastPrefillWorker();
+  const Incarnation other = prefill == kFirst ? kSecond : kFirst;
+  REQUIRE(r.Report(prefill, {Token(id, 500, 1), baton::Ended(id, true)}).ok());
+  std::vector<int32_t> tokens = r.LastPrefill().tokens;
+  for (int32_t position = 500; position < 540; ++position) {
+    if (position > 500) REQUIRE(r.Report(kDecode, {Token(id, position, 1)}).ok());
+    tokens.push_back(1);
+  }
+  r.TellComputed(other, tokens, 0);  // all 33 pages; the worker that computed has none of them
+  REQUIRE(r.Report(prefill, {MeasuredLoad(100)}).ok());
+  REQUIRE(r.Report(kDecode, {baton::Ended(id, false, EndReason::kPreempted)}).ok());
+  CHECK(r.LastPrefillWorker() == other);
+  CHECK(r.LastPrefill().tokens == tokens);
+  r.Cancel(id);
+  // 12 of 540 tokens were to be computed.
+  CHECK(r.End(id).timeline.predicted < absl::Milliseconds(5));
 }
 
 TEST_CASE("a wrong hint costs time, no more") {

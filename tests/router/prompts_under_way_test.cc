@@ -3,23 +3,30 @@
 #include <catch2/catch.hpp>
 
 #include "router/prompts_under_way.h"
+#include "tests/support/cached_pages.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
 namespace {
 
+std::vector<PageName> Pages(std::initializer_list<uint64_t> names) {
+  std::vector<PageName> pages;
+  for (const uint64_t name : names) pages.push_back({.high = name, .low = name});
+  return pages;
+}
+
 TEST_CASE("the longest beginning under way is found, until its request leaves") {
   PromptsUnderWay prompts;
   const absl::Time soon = absl::UnixEpoch() + absl::Seconds(1), late = soon + absl::Seconds(1);
-  prompts.Enter(1, {10, 11}, soon);
-  prompts.Enter(2, {10, 11, 12}, late);
-  prompts.Enter(3, {20}, late);
-  CHECK(prompts.Find({10}).id == 1);
-  CHECK(prompts.Find({10}).done_at == soon);
-  CHECK(prompts.Find({10, 11, 12, 13}).id == 2);
-  CHECK(prompts.Find({10, 11, 12, 13}).n_pages == 3);
-  CHECK(prompts.Find({10, 11, 12, 13}).done_at == late);
-  CHECK(prompts.Find({21}).id == 0);
+  prompts.Enter(1, Pages({10, 11}), soon);
+  prompts.Enter(2, Pages({10, 11, 12}), late);
+  prompts.Enter(3, Pages({20}), late);
+  CHECK(prompts.Find(Pages({10})).id == 1);
+  CHECK(prompts.Find(Pages({10})).done_at == soon);
+  CHECK(prompts.Find(Pages({10, 11, 12, 13})).id == 2);
+  CHECK(prompts.Find(Pages({10, 11, 12, 13})).n_pages == 3);
+  CHECK(prompts.Find(Pages({10, 11, 12, 13})).done_at == late);
+  CHECK(prompts.Find(Pages({21})).id == 0);
   CHECK(prompts.Find({}).id == 0);
 
   prompts.Follow(5, 2);
@@ -29,12 +36,12 @@ TEST_CASE("the longest beginning under way is found, until its request leaves") 
   prompts.Leave(2);
   CHECK(prompts.TakeFreed() == std::vector<RequestId>{5, 4});
   CHECK(prompts.TakeFreed().empty());
-  CHECK(prompts.Find({10, 11, 12}).n_pages == 2);
+  CHECK(prompts.Find(Pages({10, 11, 12})).n_pages == 2);
   prompts.Leave(1);
   prompts.Leave(3);
   CHECK(prompts.TakeFreed() == std::vector<RequestId>{6});
-  CHECK(prompts.Find({10, 11, 12}).id == 0);
-  CHECK(prompts.Find({20}).id == 0);
+  CHECK(prompts.Find(Pages({10, 11, 12})).id == 0);
+  CHECK(prompts.Find(Pages({20})).id == 0);
 }
 
 // Two prefill workers and a decode worker, which all reuse KV.
@@ -69,11 +76,12 @@ TEST_CASE("choices of one prompt wait until its KV is where they decode") {
   REQUIRE(r.n_prefills() == 1);
   CHECK(r.router.View().followed == 2);
   const RequestId first = ids.front();
-  REQUIRE(r.Report(r.LastPrefillWorker(),
-                   {PromptComputed{.request_id = first, .epoch = 1}, Token(first, 160, 7)})
-              .ok());
+  const CachedPages told{
+      .number = 1, .restart = true, .entered = PageNames(TestKey(), r.Prompt(160, 160).prompt, 16)};
+  const PromptComputed computed{.request_id = first, .epoch = 1};
+  REQUIRE(r.Report(r.LastPrefillWorker(), {computed, Token(first, 160, 7), told}).ok());
   CHECK(r.n_prefills() == 1);
-  REQUIRE(r.Report(kD1, {Token(first, 161, 8)}).ok());
+  REQUIRE(r.Report(kD1, {Token(first, 161, 8), told}).ok());
   CHECK(r.n_prefills() == 3);
   CHECK(r.router.View().waiting == 0);
 }

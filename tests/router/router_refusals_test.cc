@@ -92,6 +92,34 @@ TEST_CASE("what a worker cannot know closes its stream, and its requests go else
   CheckIdle(r);
 }
 
+TEST_CASE("figures and pages that a worker cannot have close its stream, and the others serve on") {
+  PairHarness r;
+  WorkerAnnounce announce = Announce(kD2, Role::kDecode);
+  announce.reuses_kv = true;
+  announce.pages_total = 2;
+  REQUIRE(r.Report(kD2, {announce, CachedPages{.number = 1, .restart = true}}).ok());
+  using Catch::Contains;
+  const auto [event, reason] = GENERATE(values<std::pair<WorkerEvent, std::string>>({
+      {WorkerLoad{.pages_free = 3}, "load.pages_free is 3, but the worker announced 2 pages"},
+      {WorkerLoad{.decode_rows = 9}, "load.decode_rows is 9"},
+      {CachedPages{.number = 1}, "cached_pages.number is 1 after 1"},
+      {CachedPages{.number = 2, .lost = {{1, 1}}}, "cached_pages.lost"},
+      {CachedPages{.number = 2, .entered = {{1, 1}, {1, 1}}}, "was there already"},
+      {CachedPages{.number = 2, .entered = {{1, 1}, {2, 2}, {3, 3}}}, "has 2"},
+  }));
+  const absl::Status status = r.Report(kD2, {event});
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains(reason));
+  CHECK(r.router.prefixes().PagesOf(kD2).empty());
+  CHECK(r.router.View().decode_workers == 1);
+  const RequestId id = r.Submit(20, 2);
+  CHECK(r.LastDecodeWorker() == kD1);
+  REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
+  REQUIRE(r.Report(kD1, {Token(id, 21, 8), Ended(id, false)}).ok());
+  CHECK(r.End(id).status.ok());
+  CheckIdle(r);
+}
+
 TEST_CASE(
     "a request that a worker cannot read ends with its name, at once, and no worker is lost") {
   PairHarness r;

@@ -22,13 +22,15 @@ ControlWire::ControlWire(const Swarm& swarm, Agenda* agenda, SimRandom* random,
       agenda_(agenda),
       random_(random),
       nodes_(nodes),
-      wake_front_(std::move(wake_front)) {
+      wake_front_(std::move(wake_front)),
+      page_losses_(swarm.seed ^ 0x6c6f73736573) {
   const size_t n = swarm.workers.size();
   diallers_.resize(n);
   up_blocked_.resize(n);
   down_blocked_.resize(n);
   silent_since_us_.assign(n, INT64_MAX);
   clogged_until_us_.assign(n, 0);
+  lost_pages_.assign(n, false);
 }
 
 int64_t ControlWire::Delay(int node) {
@@ -94,6 +96,7 @@ void ControlWire::Dial(int node, uint64_t stamp) {
 void ControlWire::Report(int node, WorkerReport report, int64_t at_us) {
   Stream* const stream = Find(diallers_[node].stream);
   if (stream == nullptr || !stream->worker_open || !stream->accepted) return;
+  LosePages(node, &report);
   // Reports that come while another report is being written are sent together.
   if (!stream->up.empty() && random_->Percent(20)) {
     Up& last = stream->up.back();
@@ -244,6 +247,15 @@ void ControlWire::OnRouterKilled() {
 }
 
 // --- faults
+
+void ControlWire::LosePages(int node, WorkerReport* report) {
+  std::erase_if(report->events, [&](const WorkerEvent& event) {
+    if (!std::holds_alternative<CachedPages>(event)) return false;
+    lost_pages_[node] = page_losses_.Percent(swarm_.lost_pages_percent);
+    n_lost_pages_ += lost_pages_[node];
+    return static_cast<bool>(lost_pages_[node]);
+  });
+}
 
 void ControlWire::LoseUp(Stream* stream) {
   const size_t n_kept = random_->Below(stream->up.size() + 1);

@@ -2,7 +2,7 @@
 // within a stream and nothing else; a stream that breaks may lose the end of what is under way, and
 // each end hears of it by itself; a worker dials again with the same incarnation; the router
 // retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
-// silent.
+// silent. Messages about cached pages may be lost, which gRPC does not do: routers bear it.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,9 @@ class ControlWire {
   void SetBlocked(int node, bool up, bool down);
   void Clog(int node, int64_t until_us) { clogged_until_us_[node] = until_us; }
   void KeepaliveCheck(uint64_t stream, int node);
+  // The worker's last message about its pages was lost, and so no router can know of it.
+  bool LostPages(int node) const { return lost_pages_[node]; }
+  uint64_t n_lost_pages() const { return n_lost_pages_; }
 
   bool Connected(int node) const;
   size_t LongestQueue() const;
@@ -105,6 +108,7 @@ class ControlWire {
   void LoseUp(Stream* stream);    // the router's end gets an event later
   void LoseDown(Stream* stream);  // the worker's end gets an event later
   void Front(FrontEvent event);
+  void LosePages(int node, WorkerReport* report);
   void Prune();
 
   const Swarm& swarm_;
@@ -120,6 +124,9 @@ class ControlWire {
   std::vector<bool> up_blocked_, down_blocked_;
   std::vector<int64_t> silent_since_us_, clogged_until_us_;  // index: node; silent: INT64_MAX = not
   std::map<Incarnation, uint64_t> newest_, taken_;
+  SimRandom page_losses_;         // apart, so that they change nothing else of a run
+  std::vector<bool> lost_pages_;  // index: node
+  uint64_t n_lost_pages_ = 0;
   std::deque<FrontEvent> front_;
 };
 

@@ -26,6 +26,7 @@ std::string One(const DecodeRequest& m) {
 }
 std::string One(const CancelRequest& m) { return StrFormat("cancel %x/%d", m.request_id, m.epoch); }
 std::string One(const DrainWorker&) { return "drain"; }
+std::string One(const TellPages&) { return "tell pages"; }
 
 std::string One(const WorkerAnnounce& m) { return StrFormat("announce %s", m.name); }
 std::string One(const WorkerLoad&) { return "load"; }
@@ -44,6 +45,11 @@ std::string One(const PartEnded& m) {
                    m.request_id, m.epoch, static_cast<int>(m.reason), m.message);
 }
 std::string One(const NoRoomNotice& m) { return StrFormat("no room %x/%d", m.request_id, m.epoch); }
+
+std::string One(const CachedPages& m) {
+  return StrFormat("pages %d%s: %d lost, %d entered", m.number, m.restart ? ", all anew" : "",
+                   m.lost.size(), m.entered.size());
+}
 
 std::string One(const OpenHandoff& m) { return StrFormat("open %x", m.ticket.id.high); }
 std::string One(const SendCells& m) {

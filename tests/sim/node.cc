@@ -90,6 +90,7 @@ void Node::Start(uint64_t random_id) {
   engine_->set_limits(limits);
   WorkerFacts facts{
       .self = incarnation_, .role = plan_.role, .max_context = plan_.pages * swarm_.page_tokens};
+  facts.key = Key();
   if (plan_.knows_cost) facts.first_cost = CostOf(plan_, swarm_.n_layers);
   announce_ = AnnounceOf(facts, core, *engine_, *pool_);
   announce_.name = absl::StrFormat("w%d", index_);

@@ -63,6 +63,7 @@ class Node {
   // --- the end
   bool IsQuiet() const;  // no request, no handoff, no held cell, all pages free or lent
   bool has_work() const { return !core_->IsQuiet(); }
+  std::vector<PageName> CachedPageNames() const { return core_->index()->Names(); }
   // The three parts of Worker::Stop, with time between them.
   void CloseEngine();
   void ShutDownTransfer();

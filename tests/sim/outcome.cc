@@ -34,6 +34,7 @@ void FaultCounts::Add(const FaultCounts& other) {
   trimmed_pages += other.trimmed_pages;
   held_pages += other.held_pages;
   followed += other.followed;
+  lost_pages += other.lost_pages;
 }
 
 void Outcome::Add(const Outcome& other) {
@@ -56,7 +57,7 @@ std::string Outcome::ToString() const {
       "worker (%d of both in rounds), %d went on at one worker since they were late (%d links "
       "became slow); blocks of slices %d, which waited %.0f s for their inflows\n"
       "pages trimmed: %d, not sent since the sink had them: %d; prompts that waited for KV that "
-      "another one computed: %d\n"
+      "another one computed: %d; messages about pages lost: %d\n"
       "requests: %d, of them %d complete, %d cancelled, %d late, %d failed, %d lost with their "
       "router; %d attempts, %d tokens\n"
       "workers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last request "
@@ -64,8 +65,8 @@ std::string Outcome::ToString() const {
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.relays_in_rounds,
       f.ranks_replaced, f.sinks_replaced, f.replaced_in_rounds, f.relays_left, f.slow_links,
-      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, f.held_pages, f.followed, c.submitted,
-      c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
+      f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, f.held_pages, f.followed, f.lost_pages,
+      c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
       f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
 }
 

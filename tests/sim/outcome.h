@@ -27,6 +27,7 @@ struct FaultCounts {
   // Pages given back, whole or in part, since they fell out of a window; pages that sinks had, and
   // that were not sent.
   uint64_t trimmed_pages = 0, held_pages = 0;
+  uint64_t lost_pages = 0;  // messages about cached pages
 
   void Add(const FaultCounts& other);
 };

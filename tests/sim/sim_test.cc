@@ -44,6 +44,7 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
   CHECK(sum.faults.slice_wait_seconds > 50);
   CHECK(sum.faults.trimmed_pages > 10'000);
   CHECK(sum.faults.held_pages > 1'000);
+  CHECK(sum.faults.lost_pages > 10'000);
   CHECK(TakenLessThan(100, sum.transitions) == "");
   CHECK(sum.clients.complete > 30'000);
   CHECK(sum.clients.attempts > sum.clients.submitted + 5'000);

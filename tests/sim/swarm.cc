@@ -79,6 +79,12 @@ void DrawSlices(Swarm* swarm) {
     swarm->max_slice_tokens = swarm->page_tokens * static_cast<int>(random.Magnitude(1, 4));
 }
 
+// Draws from a separate random source, as DrawWindows does.
+void DrawLostPages(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x7061676573);
+  if (random.Percent(50)) swarm->lost_pages_percent = static_cast<int>(random.Magnitude(1, 60));
+}
+
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
   const int64_t plane = swarm->page_tokens * kSlotBytes;
   swarm->chunk_bytes = random.Magnitude(plane, plane * 32);
@@ -158,6 +164,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   DrawCluster(&swarm, random);
   DrawWindows(&swarm);
   DrawSlices(&swarm);
+  DrawLostPages(&swarm);
   DrawTransfer(&swarm, random);
   DrawWires(&swarm, random);
   DrawWork(&swarm, random);
@@ -216,7 +223,7 @@ std::string Swarm::ToString() const {
       "every %d us, prompt <= %d, tokens <= %d, turns %d%%, cancel %d%%, deadline %d%%, relay from "
       "%d of <= %d, %s\n  "
       "faults every %d "
-      "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f\n",
+      "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f, pages lost %d%%\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
@@ -227,7 +234,7 @@ std::string Swarm::ToString() const {
       pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
       partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
       router_restarts ? " router" : "", slow_links ? " slow" : "", corrupt_payload,
-      duplicate_message, cut_connection, late_landing);
+      duplicate_message, cut_connection, late_landing, lost_pages_percent);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

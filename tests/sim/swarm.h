@@ -73,6 +73,7 @@ struct Swarm {
   double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
   int64_t fault_gap_us = 200'000;
   int max_faults = 0;
+  int lost_pages_percent = 0;  // messages about cached pages that do not come
 
   static Swarm Draw(uint64_t seed);
   // Returns two workers, and more short requests than they can serve around a long one.

@@ -324,6 +324,8 @@ void World::Run(const Disturbance* disturbance) {
   const bool quiet = RunUntil(limit_us, [this] { return IsQuiet(); });
   Require(quiet, "something is held although every request has ended:%s", Describe());
   AuditRouter();
+  const bool agree = RunUntil(limit_us, [this] { return PagesAgree(); });
+  Require(agree, "the router does not know what the workers have cached:%s", Describe());
   StopWorkers();
 }
 
@@ -363,6 +365,16 @@ void World::AuditRouter() const {
           view.waiting, view.kv_pages_promised);
 }
 
+// True if the router knows exactly the pages that the workers have.
+bool World::PagesAgree() const {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = *nodes_[i];
+    if (!node.alive() || wire_.LostPages(static_cast<int>(i))) continue;
+    if (router_->prefixes().PagesOf(node.incarnation()) != node.CachedPageNames()) return false;
+  }
+  return true;
+}
+
 void World::StopWorkers() {
   const auto each = [this](auto what) {
     for (const auto& node : nodes_)
@@ -390,6 +402,7 @@ void World::StopWorkers() {
     fault_counts_.trimmed_pages += worker.pages_trimmed;
   });
   CountRelays();
+  fault_counts_.lost_pages = wire_.n_lost_pages();
 }
 
 // Called before the router is lost.

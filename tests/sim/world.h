@@ -100,6 +100,7 @@ class World {
   void Heal();
   bool IsQuiet() const;
   void AuditRouter() const;
+  bool PagesAgree() const;
   void CountRelays();
   void StopWorkers();
   void CheckQueues() const;

@@ -3,11 +3,14 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <set>
 
 #include "proto/control_codec.h"
+#include "tests/support/cached_pages.h"
 #include "tests/support/hash_backend.h"
 #include "tests/support/prefill_parts.h"
 #include "tests/support/sequential_run.h"
+#include "worker/announce.h"
 
 namespace baton {
 namespace {
@@ -79,7 +82,30 @@ struct WorkerFixture {
         tokens[token->request_id].push_back(*token);
       if (const auto* ended = std::get_if<PartEnded>(&event)) ends.push_back(*ended);
       if (const auto* told = std::get_if<WorkerLoad>(&event)) load = *told;
+      if (const auto* told = std::get_if<CachedPages>(&event)) Take(*told);
     }
+  }
+  void Take(const CachedPages& told) {
+    REQUIRE(told.number == ++n_told);
+    if (told.restart) known.clear();
+    n_restarts += told.restart;
+    for (const PageName& name : told.lost) REQUIRE(known.erase(name) == 1);
+    for (const PageName& name : told.entered) REQUIRE(known.insert(name).second);
+    REQUIRE(known.size() <= kPages);
+  }
+  void Compute(RequestId id, const std::vector<int32_t>& computed) {
+    PrefillRequest request;
+    request.request_id = id;
+    request.epoch = 1;
+    request.tokens = computed;
+    request.sampling.temperature = 0;
+    SetWhole(&request, {}, {});
+    Say(request);
+    Turns();
+  }
+  bool KnowsAll() const {
+    const std::vector<PageName> names = core->index()->Names();
+    return std::equal(names.begin(), names.end(), known.begin(), known.end());
   }
   void Say(RouterMessage message) {
     RouterMessages messages;
@@ -171,6 +197,8 @@ struct WorkerFixture {
   std::map<RequestId, std::vector<TokenOut>> tokens;
   std::vector<PartEnded> ends;
   WorkerLoad load;  // the last reported load
+  uint64_t n_told = 0, n_restarts = 0;
+  std::set<PageName> known;  // to the router: cached pages
 };
 
 TEST_CASE("a request has one range of longrope in prefill and decode") {
@@ -244,6 +272,57 @@ TEST_CASE("a load tells the speeds of links, which alone are no reason for one")
   rig.core->Handle(
       TransferEvent(LinksMeasured{std::vector<LinkRate>(ControlLimits::kLinks + 1, {3, 1e6, 0})}));
   CHECK(links_after(absl::Seconds(1)).size() == ControlLimits::kLinks);
+}
+
+TEST_CASE("a worker tells what it has cached: all at first and when asked, else what changes") {
+  WorkerFixture rig;
+  rig.Turns();
+  CHECK(rig.n_restarts == 1);
+  CHECK(rig.known.empty());
+  rig.Compute(20, rig.prompt);
+  const std::vector<PageName> names = PageNames(ClusterKey{}, rig.prompt, kPageTokens);
+  CHECK(rig.known == std::set<PageName>(names.begin(), names.end()));
+  CHECK(rig.KnowsAll());
+  const uint64_t n_told = rig.n_told;
+  rig.Compute(21, rig.prompt);  // nothing new
+  CHECK(rig.n_told == n_told);
+  rig.Say(TellPages{});
+  rig.Turns();
+  CHECK(rig.n_restarts == 2);
+  CHECK(rig.known.size() == names.size());
+  // More prompts than the pool has room for: pages are lost.
+  for (RequestId id = 30; id < 50; ++id) {
+    rig.Compute(id, Tokens(20, static_cast<int>(id)));
+    CHECK(rig.KnowsAll());
+  }
+  CHECK(rig.n_restarts == 2);
+  CHECK(std::count_if(names.begin(), names.end(),
+                      [&rig](const PageName& name) { return rig.known.contains(name); }) < 5);
+  // A router that comes later knows nothing of it.
+  rig.core->Handle(RouterEvent(RouterDisconnected{}));
+  rig.Turns();
+  rig.core->Handle(RouterEvent(RouterConnected{}));
+  rig.known.clear();
+  rig.Turns();
+  CHECK(rig.n_restarts == 3);
+  CHECK_FALSE(rig.known.empty());
+  CHECK(rig.KnowsAll());
+}
+
+TEST_CASE("a worker's names of pages depend on RoPE's range, by the bound that it announces") {
+  for (const int max_short_tokens : {19, 20}) {
+    WorkerFixture rig(LongropeFrom(max_short_tokens));
+    rig.Compute(20, rig.prompt);
+    const WorkerAnnounce announce =
+        AnnounceOf({.self = kSelf, .max_context = 100}, {}, rig.backend, *rig.pool);
+    CHECK(announce.short_range_tokens == max_short_tokens);
+    const std::vector<PageName> names =
+        PageNames(ClusterKey{}, rig.prompt, kPageTokens, 0, 20 > announce.short_range_tokens);
+    CHECK(rig.known == std::set<PageName>(names.begin(), names.end()));
+  }
+  WorkerFixture rig;
+  CHECK(AnnounceOf({.self = kSelf, .max_context = 100}, {}, rig.backend, *rig.pool)
+            .short_range_tokens == 0);
 }
 
 TEST_CASE("a slice goes on plane by plane") {

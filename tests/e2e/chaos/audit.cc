@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "tests/e2e/chaos/metrics_page.h"
+#include "bench/load/metrics_page.h"
 
 namespace baton {
 namespace {

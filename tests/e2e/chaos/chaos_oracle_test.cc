@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "bench/load/metrics_page.h"
 #include "tests/e2e/chaos/audit.h"
-#include "tests/e2e/chaos/metrics_page.h"
 #include "tests/e2e/chaos/schedule.h"
 #include "tests/e2e/chaos/stall.h"
 

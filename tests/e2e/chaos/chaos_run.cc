@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/load/load_client.h"
+#include "bench/load/metrics_page.h"
 #include "tests/e2e/chaos/audit.h"
 #include "tests/e2e/chaos/lab_cluster.h"
-#include "tests/e2e/chaos/metrics_page.h"
 #include "tests/e2e/chaos/served_cluster.h"
 #include "tests/e2e/chaos/stall.h"
 

@@ -34,8 +34,14 @@ struct Folder {
 };
 
 TEST_CASE("help fits a terminal of 24 lines of 80 columns") {
-  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {}, {"--help"}, {"-h"}, {"serve", "--help"}, {"bench", "--help"}, {"bench"}}) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--help"},
+                                             {"-h"},
+                                             {"serve", "--help"},
+                                             {"bench", "--help"},
+                                             {"bench"},
+                                             {"bench", "load", "--help"}}) {
     const std::string text = Parse(args)->text;
     const std::vector<std::string> lines = absl::StrSplit(text, '\n');
     CHECK(lines.size() <= 25);  // plus the prompt's own line
@@ -52,8 +58,8 @@ TEST_CASE("each command has its help, whatever else it needs") {
     CHECK(Parse({command, "--help"})->text == all);
     CHECK(Parse({command, "-h"})->text == all);
   }
-  for (const char* name :
-       {"load", "interference", "step", "kernels", "attention", "transfer", "relay"}) {
+  CHECK(Parse({"bench", "load", "--help"})->text.find("--find-rate") != std::string::npos);
+  for (const char* name : {"interference", "step", "kernels", "attention", "transfer", "relay"}) {
     INFO(name);
     CHECK(Parse({"bench", name, "--help"})->text == bench);
   }
@@ -147,6 +153,10 @@ TEST_CASE("a slip in a benchmark's line names benchmarks and their flags") {
         "transfer");
   CHECK(Error({"bench", "load", "--reqests=3"}) ==
         "bench load: unknown flag --reqests; did you mean --requests?");
+  CHECK(Error({"bench", "load", "--goodput-gap=3"}) ==
+        "bench load: unknown flag --goodput-gap; did you mean --goodput-gap-x?");
+  CHECK(Error({"bench", "load", "--find-rates"}) ==
+        "bench load: unknown flag --find-rates; did you mean --find-rate?");
   CHECK(Error({"bench", "load", "--colocated"}) ==
         "bench load: unknown flag --colocated; see baton bench --help");
   CHECK(Error({"bench", "--jso"}) == "bench: unknown flag --jso; see baton bench --help");

@@ -1,4 +1,4 @@
-#include "tests/e2e/chaos/metrics_page.h"
+#include "bench/load/metrics_page.h"
 
 #include <cstdlib>
 #include <limits>
