@@ -19,6 +19,10 @@ double PrefillCost::Layer(double tokens, double before) const {
   return Linear(tokens) + pair * Pairs(tokens, before);
 }
 
+double PrefillCost::Work(double tokens, double pairs) const {
+  return n_layers * (token * tokens + this->pair * pairs);
+}
+
 double PrefillCost::Alone(double tokens, double prefix) const {
   return n_layers * Layer(tokens, prefix) + head;
 }

@@ -30,6 +30,8 @@ struct PrefillCost {
   double Pairs(double tokens, double before) const;
   // Seconds of one layer of a slice of `tokens` behind `before` tokens.
   double Layer(double tokens, double before) const;
+  // Seconds that so many tokens and pairs add to a step or slice that runs anyway, all layers.
+  double Work(double tokens, double pairs) const;
   // Seconds of a whole prompt on one worker: `tokens` new tokens behind a cached prefix.
   double Alone(double tokens, double prefix) const;
 };

@@ -13,7 +13,7 @@ namespace {
 
 std::array<uint8_t, 32> TicketMac(const ClusterKey& key, const Ticket& ticket) {
   // Fixed little-endian layout: every field once, in order of declaration.
-  uint8_t bytes[8 + 8 + 4 + 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4];
+  uint8_t bytes[8 + 8 + 4 + 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4 + 4];
   uint8_t* at = bytes;
   const auto put = [&at](uint64_t value, int n_bytes) {
     for (int i = 0; i < n_bytes; ++i) *at++ = static_cast<uint8_t>(value >> (8 * i));
@@ -25,7 +25,8 @@ std::array<uint8_t, 32> TicketMac(const ClusterKey& key, const Ticket& ticket) {
   put(ticket.sink, 8);
   put(ticket.promise.high, 8);
   put(ticket.promise.low, 8);
-  for (const int32_t n : {ticket.kv_pages, ticket.promise_pages, ticket.first_page, ticket.n_pages})
+  for (const int32_t n : {ticket.kv_pages, ticket.promise_pages, ticket.first_page, ticket.n_pages,
+                          ticket.held_pages})
     put(static_cast<uint32_t>(n), 4);
   return ClusterMac(key, bytes, sizeof(bytes));
 }

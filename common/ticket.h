@@ -31,7 +31,10 @@ struct Ticket {
   // the sink is a relay rank that names kv_pages pages it holds (AwaitInflow).
   int32_t promise_pages = 0;
   int32_t first_page = 0, n_pages = 0;  // the range of the kv_pages that this ticket fills
-  std::array<uint8_t, 32> mac{};        // HMAC-SHA256 of the fields above under the cluster key
+  // The first of the kv_pages that the sink is expected to have. If there are any, the promise
+  // waits for the sink's engine to hold them (LendHeld); what it holds is not sent.
+  int32_t held_pages = 0;
+  std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
 
   bool is_named() const { return promise_pages == 0; }
   // The last range brings the first token.

@@ -44,14 +44,15 @@ void DecodeBatch::Expect(DecodeRequest request, absl::Time now, SharedGrammar gr
   LendHeld(*sequence);
 }
 
-// Pages of the prompt that are here need not come.
+// Pages of the prompt that are here need not come; that none is here is told, too, because the
+// promise may wait for it.
 void DecodeBatch::LendHeld(const Sequence& sequence) {
   const DecodeRequest& request = *sequence.request;
   if (index_ == nullptr || request.is_local) return;
   baton::LendHeld held{.ticket_id = request.ticket_id, .epoch = request.epoch, .pages = {}};
   PrefixChain chain = PrefixChain::Beginning(request.cache_salt, sequence.RangeIn(model_.rope));
   index_->Hold(request.tokens, &chain, &held.pages);
-  if (!held.pages.empty()) effects_.emplace_back(TransferCommand(std::move(held)));
+  effects_.emplace_back(TransferCommand(std::move(held)));
 }
 
 void DecodeBatch::On(HandoffArrived& event, absl::Time now) {
@@ -302,7 +303,8 @@ int DecodeBatch::n_waiting() const {
 int DecodeBatch::expected_pages() const {
   int pages = 0;
   for (const auto& [key, sequence] : sequences_)
-    if (!sequence->kv.has_value()) pages += sequence->PagesToEnd(pool_->layout()) + 1;
+    if (!sequence->kv.has_value() && !sequence->request->is_local)
+      pages += sequence->PagesToEnd(pool_->layout()) + 1;
   return pages;
 }
 

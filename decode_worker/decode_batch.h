@@ -92,7 +92,7 @@ class DecodeBatch {
   int n_rows() const { return static_cast<int>(rows_.size()); }
   int n_waiting() const;  // named by the router and without a row
   int n_sequences() const { return static_cast<int>(sequences_.size()); }  // with KV or request
-  int expected_pages() const;  // pages of sequences whose KV is not here yet
+  int expected_pages() const;  // pages of sequences whose KV is to come from other workers
   int pages_held() const;
   // Pages that the rows will take within the next steps, to be kept free for them.
   int growth_pages() const;

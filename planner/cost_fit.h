@@ -4,9 +4,8 @@
 // layers (docs/PLANNER.md, cost). A plain object, one thread.
 #pragma once
 
-#include <array>
-
 #include "common/prefill_cost.h"
+#include "planner/linear_fit.h"
 
 namespace baton {
 
@@ -23,21 +22,8 @@ class CostFit {
   const PrefillCost& cost() const { return cost_; }
 
  private:
-  static constexpr int kTerms = 3;  // floor, token, pair
-  using Terms = std::array<double, kTerms>;
-  Terms Solve() const;
-  // Best weights with the terms of `fixed` (bits) at their minimum; false: other terms would fall
-  // below their minimum.
-  bool SolveWith(unsigned fixed, Terms* weights) const;
-  double Badness(const Terms& weights) const;
-
-  Terms unit_;   // seconds per unit of each weight
-  Terms prior_;  // weights before the first layer
-  // Weighted sums over all layers, older ones with less weight: products of features with each
-  // other, and the features.
-  std::array<Terms, kTerms> products_{};
-  Terms sums_{};
   PrefillCost cost_;
+  LinearFit<3> fit_;  // floor, token, pair
 };
 
 }  // namespace baton

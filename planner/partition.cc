@@ -9,8 +9,9 @@
 namespace baton {
 namespace {
 
-// Halvings of an interval until doubles cannot tell its ends apart.
-constexpr int kHalvings = 100;
+// Error of a root, as a share: far below what the rounding of slices to pages leaves.
+constexpr double kRootError = 1e-10;
+constexpr int kMaxTries = 200;
 
 // Key tile and segment of attention, numerics v1.
 constexpr int kTileTokens = 128, kSegmentTokens = 512;
@@ -38,17 +39,37 @@ double SliceOfTime(const PrefillCost& cost, double before, double time) {
 }
 
 // Adjacent slices that take `time` per layer each.
-std::vector<double> SlicesOfTime(const PrefillCost& cost, double prefix,
-                                 std::span<const double> speeds, double time) {
-  std::vector<double> slices;
-  slices.reserve(speeds.size());
+void SlicesOfTime(const PrefillCost& cost, double prefix, std::span<const double> speeds,
+                  double time, std::vector<double>* slices) {
+  slices->resize(speeds.size());
   double before = prefix;
-  for (const double speed : speeds) {
-    const double slice = SliceOfTime(cost, before, time * speed);
-    slices.push_back(slice);
-    before += slice;
+  for (size_t i = 0; i < speeds.size(); ++i)
+    before += (*slices)[i] = SliceOfTime(cost, before, time * speeds[i]);
+}
+
+// The x in [low, high] from which on excess(x), which grows with x, is positive. By secants, which
+// need some ten tries; the halves of the flatter end (Illinois) and every third try a halving keep
+// both ends moving.
+double Root(double low, double high, auto excess) {
+  double low_excess = excess(low), high_excess = excess(high);
+  int side = 0;
+  for (int i = 0; i < kMaxTries && high - low > kRootError * high; ++i) {
+    const double secant = (low * high_excess - high * low_excess) / (high_excess - low_excess);
+    const bool is_inside = secant > low && secant < high;
+    const double x = is_inside && i % 3 != 2 ? secant : (low + high) / 2;
+    const double at = excess(x);
+    if (at > 0) {
+      high = x, high_excess = at;
+      if (side > 0) low_excess /= 2;
+      side = 1;
+    } else {
+      low = x, low_excess = at;
+      if (at == 0) return x;
+      if (side < 0) high_excess /= 2;
+      side = -1;
+    }
   }
-  return slices;
+  return high;
 }
 
 double Sum(std::span<const double> values) {
@@ -79,13 +100,14 @@ int BoundaryUnit(std::span<const double> slices, int page_tokens) {
 std::vector<double> EqualWork(const PrefillCost& cost, double tokens, double prefix,
                               std::span<const double> speeds) {
   BATON_CHECK(!speeds.empty() && cost.token > 0 && cost.pair >= 0);
-  double low = 0;
-  double high = cost.Layer(tokens, prefix) / *std::min_element(speeds.begin(), speeds.end());
-  for (int i = 0; i < kHalvings; ++i) {
-    const double time = (low + high) / 2;
-    (Sum(SlicesOfTime(cost, prefix, speeds, time)) > tokens ? high : low) = time;
-  }
-  std::vector<double> slices = SlicesOfTime(cost, prefix, speeds, high);
+  const double longest =
+      cost.Layer(tokens, prefix) / *std::min_element(speeds.begin(), speeds.end());
+  std::vector<double> slices;
+  const double time = Root(0, longest, [&](double each) {
+    SlicesOfTime(cost, prefix, speeds, each, &slices);
+    return Sum(slices) - tokens;
+  });
+  SlicesOfTime(cost, prefix, speeds, time, &slices);
   slices.back() += tokens - Sum(slices);
   return slices;
 }
@@ -98,15 +120,12 @@ std::vector<double> ClosedForm(const PrefillCost& cost, const ChainLink& link, d
     return cost.kv_bytes * (handed_on + tokens - last) / link.bytes_per_second;
   };
   if (wire(slices.back()) <= LongestLayer(cost, prefix, slices, speeds)) return slices;
-  double low = 0, high = tokens;  // bounds of the last slice: its work grows with it, the link's
-                                  // work falls
-  for (int i = 0; i < kHalvings; ++i) {
-    const double last = (low + high) / 2;
-    const double work = cost.Layer(last, prefix + tokens - last) / speeds.back();
-    (work < wire(last) ? low : high) = last;
-  }
-  slices = EqualWork(cost, tokens - high, prefix, speeds.first(speeds.size() - 1));
-  slices.push_back(high);
+  // The last slice's work grows with it, the link's work falls.
+  const double last = Root(0, tokens, [&](double slice) {
+    return cost.Layer(slice, prefix + tokens - slice) / speeds.back() - wire(slice);
+  });
+  slices = EqualWork(cost, tokens - last, prefix, speeds.first(speeds.size() - 1));
+  slices.push_back(last);
   return slices;
 }
 

@@ -27,8 +27,8 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
   ChainLink slowest;
   for (size_t i = 0; i + (is_ring ? 0 : 1) < ranks.size(); ++i) {
     const OfferedWorker& from = offered[static_cast<size_t>(ranks[i])];
-    const auto next = static_cast<size_t>(ranks[(i + 1) % ranks.size()]);
-    const ChainLink& link = from.links.empty() ? from.link : from.links[next];
+    const int next = ranks[(i + 1) % ranks.size()];
+    const ChainLink link = from.link_to ? from.link_to(next) : from.link;
     slowest.bytes_per_second = std::min(slowest.bytes_per_second, link.bytes_per_second);
     slowest.latency = std::max(slowest.latency, link.latency);
   }
@@ -146,6 +146,17 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
   return best;
 }
 
+// No plan of these workers takes less: as if all of them worked all the time, and links took none.
+double MinSeconds(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                  const std::vector<int>& ranks, const RelayPlanRequest& request, int cached) {
+  const std::vector<double> speeds = SpeedsTogether(offered, ranks);
+  const double speed = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+  const double tokens = request.tokens - cached;
+  const double layer =
+      cost.Linear(tokens) + cost.pair * CausalPairs(tokens, request.prefix + cached);
+  return cost.head + cost.n_layers * layer / speed;
+}
+
 double AloneSeconds(const PrefillCost& cost, const OfferedWorker& worker,
                     const RelayPlanRequest& request) {
   if (worker.alone_seconds > 0) return worker.alone_seconds;
@@ -234,31 +245,39 @@ RelayPlan PlanRelay(const PrefillCost& cost, const PlanRecord& record,
   // other prompts beyond that by one worker.
   const double alone_margin = record.margin(request.tokens, 1);
   double min_price = forced ? std::numeric_limits<double>::infinity() : alone * alone_margin;
+  const auto price_of = [&](const std::vector<int>& ranks, double begin, double taken) {
+    double work = 0;     // a rank is occupied until the last one is done
+    double delayed = 0;  // total delay of other prompts
+    for (const int rank : ranks) {
+      work += taken * offered[static_cast<size_t>(rank)].speed;
+      delayed += taken * offered[static_cast<size_t>(rank)].passed;
+    }
+    return begin * alone_margin + taken +
+           std::max(0.0, work - alone_work * alone_margin) * request.waiting +
+           std::max(0.0, delayed - alone_delayed * alone_margin);
+  };
   const std::vector<int> soonest = SoonestFirst(offered, request.must);
-  const int max_ranks = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
-  for (int n = std::max(2, request.rules.min_ranks); n <= max_ranks; ++n) {
+  // Many ranks first: where they are the best, fewer ones need not be planned.
+  for (int n = std::min(request.rules.max_ranks, static_cast<int>(offered.size()));
+       n >= std::max(2, request.rules.min_ranks); --n) {
     const double margin = record.margin(request.tokens, n);
     for (const std::vector<int>& ranks : Groups(offered, soonest, request.must, n)) {
       const int cached = CachedOf(offered[static_cast<size_t>(ranks.front())], request.tokens);
+      double begin = 0;
+      for (const int rank : ranks)
+        begin = std::max(begin, offered[static_cast<size_t>(rank)].slice_seconds);
+      const double min_seconds = MinSeconds(cost, offered, ranks, request, cached);
+      if (price_of(ranks, begin, min_seconds * margin) >= min_price) continue;
       RelayPlan relay = Together(cost, offered, ranks, request, cached);
       if (relay.slices.empty() && cached > 0) relay = Together(cost, offered, ranks, request, 0);
       if (relay.slices.empty()) continue;
-      const double taken = relay.seconds * margin;
-      double work = 0;     // a rank is occupied until the last one is done
-      double delayed = 0;  // total delay of other prompts
-      for (const int rank : ranks) {
-        const OfferedWorker& worker = offered[static_cast<size_t>(rank)];
-        relay.begin = std::max(relay.begin, worker.slice_seconds);
-        work += taken * worker.speed;
-        delayed += taken * worker.passed;
-      }
-      relay.seconds += relay.begin;
-      const double price = relay.begin * alone_margin + taken +
-                           std::max(0.0, work - alone_work * alone_margin) * request.waiting +
-                           std::max(0.0, delayed - alone_delayed * alone_margin);
+      const double price = price_of(ranks, begin, relay.seconds * margin);
       if (price >= min_price) continue;
       min_price = price;
       best = std::move(relay);
+      best.begin = begin;
+      best.seconds += begin;
+      best.saved = alone * alone_margin - price;
     }
   }
   best.alone = alone;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -19,14 +20,14 @@
 namespace baton {
 
 struct OfferedWorker {
-  double speed = 1;                // 1 = the speed that the cost describes
-  double seconds = 0;              // until it could begin the whole prompt
-  double slice_seconds = 0;        // until it could begin a slice
-  int passed = 0;                  // prompts that would be delayed
-  uint64_t place = 0;              // ranks are sorted by place, ascending
-  ChainLink link{};                // outgoing link
-  std::vector<ChainLink> links{};  // (offered workers) link to each of them; empty: `link` to all
-  ChainLink sink{};                // link to the decode worker
+  double speed = 1;                         // 1 = the speed that the cost describes
+  double seconds = 0;                       // until it could begin the whole prompt
+  double slice_seconds = 0;                 // until it could begin a slice
+  int passed = 0;                           // prompts that would be delayed
+  uint64_t place = 0;                       // ranks are sorted by place, ascending
+  ChainLink link{};                         // outgoing link
+  std::function<ChainLink(int)> link_to{};  // link to the offered worker; empty: `link` to all
+  ChainLink sink{};                         // link to the decode worker
   int max_slice_tokens = std::numeric_limits<int>::max();  // maximum length of its slice
   // Time of the whole prompt on this worker alone, from its beginning; 0: computed from the cost.
   double alone_seconds = 0;
@@ -51,6 +52,7 @@ struct RelayPlan {
   double seconds = 0;                // from now to the first token
   double begin = 0;                  // part of `seconds` until all ranks can begin
   double alone = 0;                  // `seconds` of the best worker alone
+  double saved = 0;                  // price of the best worker alone less this plan's
   RelayPush push = RelayPush::kAll;  // for several ranks, if KV is handed over
 };
 

@@ -35,6 +35,7 @@ struct ControlLimits {
   static constexpr size_t kNameBytes = 256;   // names, addresses, ids
   static constexpr size_t kReasonBytes = 4096;
   static constexpr int32_t kPageTokens = 4096;
+  static constexpr double kItlStretch = 1000;
 };
 
 // Appends the report's events, and returns a bound of the bytes by which *out grows.

@@ -89,6 +89,7 @@ void Fields(auto& io, Of<Ticket> auto& m) {
   io.Field(10, m.promise.low);
   io.Field(11, m.first_page, Bounds(0, m.kv_pages));
   io.Field(12, m.n_pages, Bounds(1, m.kv_pages - m.first_page));
+  io.Field(13, m.held_pages, Bounds(0, m.kv_pages));
   // Promised are pages for all KV; or none, where the receiver names pages of its own.
   io.Require(7, m.promise_pages == 0 || m.promise_pages >= m.kv_pages,
              "is neither 0 nor at least kv_pages");
@@ -177,6 +178,8 @@ void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   io.Field(16, m.cpu_share, Bounds(0, 1e6));
   io.Message(17, m.prefill_cost);
   io.Field(18, m.short_range_tokens, kAnyCount);
+  io.Field(20, m.itl_stretch, Bounds(1, ControlLimits::kItlStretch));
+  io.Field(21, m.min_mixed_tokens, Bounds(1, kMaxCount));
 }
 
 // Within these bounds what is predicted from a cost is finite and positive.
@@ -187,6 +190,13 @@ void Fields(auto& io, Of<PrefillCost> auto& m) {
   io.Field(3, m.pair, kSeconds);
   io.Field(4, m.extra_tokens, Bounds(0, 1e15));
   io.Field(5, m.kv_bytes, Bounds(0, kMaxCount));
+}
+
+void Fields(auto& io, Of<StepCost> auto& m) {
+  io.Field(1, m.base, kSeconds);
+  io.Field(2, m.row, kSeconds);
+  io.Field(3, m.key, kSeconds);
+  io.Field(4, m.beside, Bounds(0, 1e6));
 }
 
 void Fields(auto& io, Of<LinkRate> auto& m) {
@@ -201,7 +211,7 @@ void Fields(auto& io, Of<WorkerLoad> auto& m) {
   io.Field(3, m.decode_waiting, kAnyCount);
   io.Field(4, m.pages_free, kAnyCount);
   io.Message(5, m.prefill_cost);
-  io.Field(6, m.decode_step_seconds, kSeconds);
+  io.Message(6, m.step_cost);
   io.Field(7, m.draining);
   io.Field(8, m.prefill_queued_pairs, Bounds(0, 1e18));
   io.List(9, m.links, Bounds(0, ControlLimits::kLinks));

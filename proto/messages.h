@@ -18,6 +18,7 @@
 #include "common/link_rate.h"
 #include "common/prefill_cost.h"
 #include "common/sampling_params.h"
+#include "common/step_cost.h"
 #include "common/ticket.h"
 
 namespace baton {
@@ -134,6 +135,10 @@ struct WorkerAnnounce {
   double cpu_share = 0;
   PrefillCost prefill_cost{};      // before its first step; not known, but for layers and KV bytes
   int32_t short_range_tokens = 0;  // longer sequences have RoPE's long range; 0: there is one range
+  // A step with rows takes prompt tokens, too, until it is so many times as long as without, and
+  // in any case so many.
+  double itl_stretch = 1;
+  int32_t min_mixed_tokens = 1;
 };
 
 // Sent every second; sooner, but at most every 20 ms, where a count or `draining` has changed. New
@@ -145,11 +150,14 @@ struct WorkerLoad {
   int32_t decode_rows = 0;
   int32_t decode_waiting = 0;  // sequences promised or waiting for room
   int32_t pages_free = 0;
-  PrefillCost prefill_cost{};      // fitted to recent steps; not known before the first prompt
-  int32_t fitted_tokens = 0;       // prompt tokens, of the steps with enough tokens to fit a cost
-  std::vector<LinkRate> links{};   // only links with a known rate
-  double decode_step_seconds = 0;  // measured; 0: not yet
-  bool draining = false;           // finishes its requests, refuses new ones
+  PrefillCost prefill_cost{};     // fitted to recent steps; not known before the first prompt
+  int32_t fitted_tokens = 0;      // prompt tokens, of the steps with enough tokens to fit a cost
+  StepCost step_cost{};           // fitted to recent steps with rows; not known before the first
+  std::vector<LinkRate> links{};  // only links with a known rate
+  bool draining = false;          // finishes its requests, refuses new ones
+
+  static constexpr int32_t kKnownTokens = 256;  // one prompt that is worth a relay
+  bool knows_prefill() const { return fitted_tokens >= kKnownTokens; }
 };
 
 struct TokenOut {

@@ -15,6 +15,14 @@ constexpr absl::Duration kNotLate = absl::Milliseconds(100);
 // Factor by which a prediction may be off before an attempt counts as stuck.
 constexpr double kPredictionSlack = 20;
 
+// Returns what is left when the plan is computed: the worker of a slice has all up to its end.
+std::vector<CachedPrefix> KeptBy(const Plan& plan) {
+  std::vector<CachedPrefix> kept;
+  for (const PlannedSlice& slice : plan.slices)
+    kept.push_back({.worker = slice.worker, .tokens = slice.end});
+  return kept;
+}
+
 }  // namespace
 
 Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions& options,
@@ -82,7 +90,7 @@ std::optional<TokenOut> Attempt::TakeEarly(int32_t next) {
 
 std::vector<PromptLogprob> Attempt::OnEmitted(absl::Time now) {
   if (n_emitted_++ == 0) {
-    kept_ = {.worker = plan().prefill(), .tokens = spec().n_prompt};
+    kept_ = KeptBy(plan());
     timeline_.took = now - sent_;
     NoteOutcome(now);
   }
@@ -97,7 +105,7 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   const bool hoped = !plan().is_relay() && spec().PrefillTokensAt(from) < spec().n_prompt;
   if (computed.reused_tokens > 0 || hoped) surprised_ = true;
   if (order_.epoch == 1) timeline_.reused_tokens += computed.reused_tokens;
-  kept_ = {.worker = plan().prefill(), .tokens = spec().n_prompt};
+  kept_ = KeptBy(plan());
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
@@ -185,7 +193,7 @@ AttemptFailure Attempt::Broken() const {
   return {};
 }
 
-void Attempt::OnGivenUp(const CachedPrefix& kept, absl::Time now) {
+void Attempt::OnGivenUp(const std::vector<CachedPrefix>& kept, absl::Time now) {
   kept_ = kept;
   NoteOutcome(now);
 }

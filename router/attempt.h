@@ -64,11 +64,11 @@ class Attempt {
   bool IsLate(absl::Time now) const { return late_at_ <= now; }
   // Is not late until the relay is late by this much. Called while IsLate.
   void BearLateness(absl::Duration late);
-  // The worker that computed the prompt, or its beginning, and how many tokens: their KV may stay
-  // there. 0: none.
-  const CachedPrefix& kept() const { return kept_; }
+  // The workers that computed the prompt, or its beginning, and how many tokens each has: their KV
+  // may stay there, and a rank's may be for this request alone.
+  const std::vector<CachedPrefix>& kept() const { return kept_; }
   // The relay is given up with this KV left; it counts as late as it is by now.
-  void OnGivenUp(const CachedPrefix& kept, absl::Time now);
+  void OnGivenUp(const std::vector<CachedPrefix>& kept, absl::Time now);
   // The row was preempted: nothing failed, the request is dispatched again.
   bool preempted() const { return preempted_; }
   // True once a token has come, in its turn or early.
@@ -106,7 +106,7 @@ class Attempt {
   bool spoke_ = false, decode_spoke_ = false;  // once the decode worker spoke, the handoff is done
   bool preempted_ = false;
   std::optional<double> outcome_;
-  CachedPrefix kept_;
+  std::vector<CachedPrefix> kept_;
   absl::Status verdict_;        // of a part whose fault is the request's
   bool awaits_tokens_ = false;  // the verdict counts after the tokens before it
   AttemptFault fault_;

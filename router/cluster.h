@@ -6,14 +6,15 @@
 #include "router/cached_prefixes.h"
 #include "router/predictor.h"
 #include "router/prompts_under_way.h"
+#include "router/router_options.h"
 
 namespace baton {
 
 struct Cluster {
-  Cluster(const RelayRules& relays, const ClusterKey& key, TransitionCounts* transitions)
-      : members(relays.sharing->table(), transitions),
+  Cluster(const RouterOptions& options, const ClusterKey& key)
+      : members(options.relay.sharing->table(), options.transitions),
         prefixes(key),
-        predictor(relays, members, ledger) {}
+        predictor(options.relay, options.local, members, ledger) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others
 
   // Errors: those of Membership::Join.

@@ -9,29 +9,62 @@ namespace {
 
 constexpr double kNewestFound = 0.1;  // weight of the newest prompt in the moving average
 
+void Add(std::vector<TokensTo>* sums, const TokensTo& more) {
+  const auto sum = std::find_if(sums->begin(), sums->end(),
+                                [&](const TokensTo& each) { return each.worker == more.worker; });
+  if (sum == sums->end())
+    sums->push_back(more);
+  else if ((sum->tokens += more.tokens) == 0)
+    sums->erase(sum);
+}
+
 }  // namespace
 
 void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spec,
                      int32_t page_tokens, absl::Time now) {
   ++choices_;
-  found_waiting_ += kNewestFound * (PromptsNow() - found_waiting_);
+  found_waiting_ += kNewestFound * (n_prompts_ - found_waiting_);
   for (const Incarnation worker : plan.Workers()) {
     Account& account = accounts_[worker];
     account.last_chosen = choices_;
     Part& part = account.parts[request];
-    part.sent = now;
     if (plan.Computes(worker)) {
-      part.prefill = plan.PrefillWorkAt(worker, spec);
-      part.is_slice = plan.is_relay();
+      account.prompts[request] = {
+          .work = plan.PrefillWorkAt(worker, spec), .is_slice = plan.is_relay(), .sent = now};
+      ++n_prompts_;
+      if (const int32_t tokens = plan.TokensSent(worker, spec); tokens > 0)
+        Add(&account.sending, *(part.sending = TokensTo{plan.decode, tokens}));
     }
     if (worker != plan.decode) continue;
     part.decodes = true;
     part.spec = spec;
     part.page_tokens = page_tokens;
-    part.held = {.pages = spec.PromisePages(page_tokens), .tokens_left = spec.max_tokens};
-    account.pages_held += part.held.pages;
-    ++account.rows_held;
+    part.sources = plan.PrefillWorkers();
+    Hold(&account, &part, 0, spec.max_tokens);
   }
+}
+
+void Ledger::Count(Account* account, const Part& part, int sign) {
+  const auto count = [&](RowSums* sums) {
+    sums->rows += sign * part.row.rows;
+    sums->keys += sign * part.row.keys;
+    sums->tokens_left += sign * part.row.tokens_left;
+  };
+  count(&account->held);
+  if (part.runs) count(&account->running);
+}
+
+// Enters what the row has now, in place of what it had.
+void Ledger::Hold(Account* account, Part* part, int32_t made, int32_t tokens_left) const {
+  const AttemptSpec& spec = part->spec;
+  const DecodeReservation now{.pages = spec.HeldPages(made, part->page_tokens),
+                              .tokens_left = outputs_.Left(spec.n_made + made, tokens_left)};
+  account->pages_held += now.pages - part->held.pages;
+  part->held = now;
+  Count(account, *part, -1);
+  part->row = {.rows = 1, .keys = spec.n_prompt + made, .tokens_left = now.tokens_left};
+  part->runs = made > 0;
+  Count(account, *part, 1);
 }
 
 Ledger::Part* Ledger::Find(Incarnation worker, RequestId request) {
@@ -42,27 +75,35 @@ Ledger::Part* Ledger::Find(Incarnation worker, RequestId request) {
 }
 
 void Ledger::OnPrefillComputed(Incarnation worker, RequestId request) {
-  if (Part* const part = Find(worker, request)) part->prefill = {};
+  if (const auto account = accounts_.find(worker); account != accounts_.end())
+    n_prompts_ -= static_cast<int>(account->second.prompts.erase(request));
 }
 
 void Ledger::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {
   Part* const part = Find(worker, request);
   if (part == nullptr || !part->decodes) return;
-  const int32_t pages =
-      part->spec.HeldPages(part->spec.max_tokens - tokens_left, part->page_tokens);
-  accounts_.at(worker).pages_held += pages - part->held.pages;
-  part->held = {.pages = pages, .tokens_left = tokens_left};
+  for (const Incarnation source : std::exchange(part->sources, {})) Arrived(source, request);
+  Hold(&accounts_.at(worker), part, part->spec.max_tokens - tokens_left, tokens_left);
+}
+
+void Ledger::Arrived(Incarnation source, RequestId request) {
+  Part* const part = Find(source, request);
+  if (part == nullptr || !part->sending) return;
+  const TokensTo sent = *std::exchange(part->sending, std::nullopt);
+  Add(&accounts_.at(source).sending, {sent.worker, -sent.tokens});
 }
 
 void Ledger::Release(RequestId request, const Plan& plan) {
   for (const Incarnation worker : plan.Workers()) {
     const Part* const part = Find(worker, request);
     if (part == nullptr) continue;
+    OnPrefillComputed(worker, request);
+    Arrived(worker, request);
     Account& account = accounts_.at(worker);
     if (part->decodes) {
       account.pages_held -= part->held.pages;
-      --account.rows_held;
-      BATON_DCHECK(account.pages_held >= 0 && account.rows_held >= 0);
+      Count(&account, *part, -1);
+      BATON_DCHECK(account.pages_held >= 0 && account.held.rows >= 0 && account.running.rows >= 0);
     }
     account.parts.erase(request);
   }
@@ -70,7 +111,9 @@ void Ledger::Release(RequestId request, const Plan& plan) {
 
 std::vector<RequestId> Ledger::Leave(Incarnation worker) {
   std::vector<RequestId> requests;
-  for (const auto& [request, part] : At(worker).parts) requests.push_back(request);
+  const Account& account = At(worker);
+  for (const auto& [request, part] : account.parts) requests.push_back(request);
+  n_prompts_ -= static_cast<int>(account.prompts.size());
   accounts_.erase(worker);
   return requests;
 }
@@ -81,14 +124,7 @@ const Ledger::Account& Ledger::At(Incarnation worker) const {
   return account == accounts_.end() ? kEmpty : account->second;
 }
 
-int Ledger::PromptsNow() const {
-  int prompts = 0;
-  for (const auto& [worker, account] : accounts_)
-    for (const auto& [request, part] : account.parts) prompts += part.prefill.tokens > 0;
-  return prompts;
-}
-
-double Ledger::waiting_prompts() const { return std::max<double>(PromptsNow(), found_waiting_); }
+double Ledger::waiting_prompts() const { return std::max<double>(n_prompts_, found_waiting_); }
 
 int64_t Ledger::pages_held() const {
   int64_t pages = 0;

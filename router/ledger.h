@@ -1,10 +1,13 @@
 // The ledger: the parts that the router has sent and that have not ended, exact at any time, so
 // that a burst between two reports of a worker does not run to one worker. Counts prompts that
-// wait, and pages and rows that are held. Part of the Router, on its thread. Calls but Reserve
-// ignore unknown workers and requests.
+// wait, KV that is under way, and pages and rows that are held. Part of the Router, on its thread.
+// Calls but Reserve ignore unknown workers and requests.
 #pragma once
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "router/mixed_steps.h"
+#include "router/output_record.h"
 #include "router/policy.h"
 
 namespace baton {
@@ -13,18 +16,26 @@ class Ledger {
  public:
   // A request's parts on one worker; both when it prefills and decodes there.
   struct Part {
-    PrefillWork prefill;    // still to be computed
-    bool is_slice = false;  // the part is a slice of a relay
-    absl::Time sent;
     bool decodes = false;
     AttemptSpec spec;  // what the decode part asks for
     int32_t page_tokens = 0;
     DecodeReservation held;
+    RowSums row{};  // itself, if it decodes
+    bool runs = false;
+    std::vector<Incarnation> sources{};  // workers whose KV for it may be under way
+    std::optional<TokensTo> sending{};   // what this worker sends
+  };
+  struct Prompt {  // still to be computed, or a slice of it
+    PrefillWork work;
+    bool is_slice = false;
+    absl::Time sent;
   };
   struct Account {  // one worker's
     absl::flat_hash_map<RequestId, Part> parts;
-    int64_t pages_held = 0;  // sums over parts
-    int32_t rows_held = 0;
+    absl::btree_map<RequestId, Prompt> prompts;
+    std::vector<TokensTo> sending{};  // sums over parts, as the other ones
+    int64_t pages_held = 0;
+    RowSums held, running;     // running: of those held, whose decode worker has told a token
     uint64_t last_chosen = 0;  // number of the last Reserve that took the worker; 0: none
   };
 
@@ -32,7 +43,9 @@ class Ledger {
   void Reserve(RequestId request, const Plan& plan, const AttemptSpec& spec, int32_t page_tokens,
                absl::Time now);
   void OnPrefillComputed(Incarnation worker, RequestId request);  // shortens the worker's queue
+  // The decode worker's token has come: its KV is there.
   void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
+  void OnEnded(int32_t tokens) { outputs_.Add(tokens); }  // a request, with so many tokens
   void Release(RequestId request, const Plan& plan);
   // Closes the worker's account; returns the requests that had a part there, in no order.
   std::vector<RequestId> Leave(Incarnation worker);
@@ -43,13 +56,18 @@ class Ledger {
   // were dispatched, whichever is more.
   double waiting_prompts() const;
   int64_t pages_held() const;  // at all workers
+  const OutputRecord& outputs() const { return outputs_; }
 
  private:
   Part* Find(Incarnation worker, RequestId request);
-  int PromptsNow() const;
+  void Hold(Account* account, Part* part, int32_t made, int32_t tokens_left) const;
+  void Arrived(Incarnation source, RequestId request);
+  static void Count(Account* account, const Part& part, int sign);
 
   absl::flat_hash_map<Incarnation, Account> accounts_;
   uint64_t choices_ = 0;
+  OutputRecord outputs_;
+  int n_prompts_ = 0;         // not computed, at all workers
   double found_waiting_ = 0;  // prompts that recent requests found, a moving average
 };
 

@@ -110,12 +110,18 @@ absl::Status Membership::CheckLoad(Incarnation worker, const WorkerLoad& load) c
 void Membership::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   Member& member = members_.at(worker);
   member.load = load;
+  std::sort(member.load.links.begin(), member.load.links.end(),
+            [](const LinkRate& a, const LinkRate& b) { return a.peer < b.peer; });
   member.load_at = now;
+  if (load.pages_free >= member.no_room_pages) member.no_room_until = absl::InfinitePast();
   if (load.draining) member.state = MemberState::kDraining;
 }
 
-void Membership::OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now) {
-  members_.at(worker).no_room_until = now + expected_wait;
+void Membership::OnNoRoom(Incarnation worker, int32_t pages, absl::Duration expected_wait,
+                          absl::Time now) {
+  Member& member = members_.at(worker);
+  member.no_room_until = now + expected_wait;
+  member.no_room_pages = pages;
 }
 
 const WorkerAnnounce* Membership::Find(Incarnation worker) const {

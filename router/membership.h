@@ -22,6 +22,7 @@ class Membership {
     WorkerLoad load{};
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
+    int32_t no_room_pages = 0;  // that were wanted then
   };
 
   // table: slices tuned for one model, which every worker must have; null: any model.
@@ -40,8 +41,9 @@ class Membership {
   // InvalidArgument: the load is more than the worker announced.
   absl::Status CheckLoad(Incarnation worker, const WorkerLoad& load) const;
   void OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time now);
-  // The worker says that a sequence must wait this long for room.
-  void OnNoRoom(Incarnation worker, absl::Duration expected_wait, absl::Time now);
+  // The worker says that a sequence must wait this long for room for so many pages. Forgotten when
+  // a load report shows them free.
+  void OnNoRoom(Incarnation worker, int32_t pages, absl::Duration expected_wait, absl::Time now);
   // The worker takes nothing new from now on.
   void OnDraining(Incarnation worker) { members_.at(worker).state = MemberState::kDraining; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "common/check.h"
 
@@ -16,36 +17,127 @@ int32_t PagesFor(int64_t n_tokens, int32_t page_tokens) {
   return static_cast<int32_t>((n_tokens + page_tokens - 1) / page_tokens);
 }
 
-// The candidate with the minimal seconds_of, which is empty for those that are out of the question;
-// of equal ones, the least recently chosen.
-const Candidate* Min(std::span<const Candidate> candidates, auto seconds_of) {
+double TieLimit(double seconds) { return seconds * kTieRatio + kTieSeconds; }
+
+// Bounds the workers for the prompt, and those for decoding, that are paired.
+constexpr size_t kFew = 8;
+
+// Returns the candidates with the least seconds_of, which is empty for those that are out of the
+// question; of equal ones, the least recently chosen.
+std::vector<const Candidate*> Few(std::span<const Candidate> candidates, auto seconds_of) {
+  std::vector<std::tuple<double, uint64_t, Incarnation, const Candidate*>> all;
   double min_seconds = std::numeric_limits<double>::infinity();
-  for (const Candidate& c : candidates)
-    min_seconds = std::min(min_seconds, seconds_of(c).value_or(min_seconds));
-  const Candidate* best = nullptr;
   for (const Candidate& c : candidates) {
     const Seconds seconds = seconds_of(c);
-    if (!seconds || *seconds > min_seconds * kTieRatio + kTieSeconds) continue;
-    if (best == nullptr ||
-        std::pair(c.last_chosen, c.worker) < std::pair(best->last_chosen, best->worker))
-      best = &c;
+    if (!seconds) continue;
+    all.emplace_back(*seconds, c.last_chosen, c.worker, &c);
+    min_seconds = std::min(min_seconds, *seconds);
   }
-  return best;
+  if (all.size() > kFew) {
+    for (auto& each : all) std::get<0>(each) = std::max(std::get<0>(each), TieLimit(min_seconds));
+    std::nth_element(all.begin(), all.begin() + kFew, all.end());
+    all.resize(kFew);
+  }
+  std::vector<const Candidate*> few;
+  for (const auto& each : all) few.push_back(std::get<3>(each));
+  return few;
 }
 
 ChainLink LinkTo(Incarnation worker, const Candidate& from) {
-  for (const LinkRate& rate : from.links)
-    if (rate.peer == worker)
-      return {.bytes_per_second = rate.bytes_per_second,
-              .latency = static_cast<double>(rate.round_trip_us) / 2e6};
-  return from.link;
+  const auto rate =
+      std::lower_bound(from.links.begin(), from.links.end(), worker,
+                       [](const LinkRate& each, Incarnation peer) { return each.peer < peer; });
+  if (rate == from.links.end() || rate->peer != worker) return from.link;
+  return {.bytes_per_second = rate->bytes_per_second,
+          .latency = static_cast<double>(rate->round_trip_us) / 2e6};
 }
 
-// By how much a prompt's KV is complete at the decode worker after its first token: what its link
-// takes beyond the time in which it is computed, for it is handed over meanwhile.
-double KvLateSeconds(const Candidate& from, Incarnation decode, const AttemptSpec& spec) {
-  const double bytes = from.cost.kv_bytes * from.cost.n_layers * spec.n_prompt;
-  return std::max(0.0, bytes / LinkTo(decode, from).bytes_per_second - from.prompt_seconds);
+// One worker for the prompt and one for the rest; null: no token follows the first.
+struct Pair {
+  const Candidate* source;
+  const Candidate* sink;
+
+  bool is_local() const { return source == sink; }
+  // Each worker does what its role says.
+  bool IsByRole() const {
+    if (sink == nullptr) return source->role != Role::kDecode;
+    return source->role == (is_local() ? Role::kBoth : Role::kPrefill);
+  }
+};
+
+bool IsSparing(const Pair& pair, const AttemptSpec& spec) {
+  if (pair.sink != nullptr && !pair.is_local()) return true;
+  const Candidate& worker = *pair.source;
+  if (worker.role != Role::kDecode) return pair.IsByRole();
+  return worker.rows == 0 || 2 * spec.PrefillTokensAt(worker.worker) <= spec.n_prompt;
+}
+
+double FirstTokenSeconds(double begin, double compute, const Candidate* sink) {
+  return std::max(begin, sink == nullptr ? 0 : sink->room_wait_seconds) + compute;
+}
+
+double FirstTokenOf(const Pair& pair) {
+  return FirstTokenSeconds(pair.source->ahead_seconds, pair.source->prompt_seconds, pair.sink);
+}
+
+// By how much the prompt's KV is complete at the decode worker after its first token: what the link
+// takes, for KV under way too, beyond the time in which that is computed, for it is handed over
+// meanwhile.
+double KvLateSeconds(const Pair& pair, const AttemptSpec& spec) {
+  if (pair.sink == nullptr || pair.is_local()) return 0;
+  int64_t tokens = spec.PrefillTokensAt(pair.sink->worker);
+  for (const TokensTo& sent : pair.source->sending)
+    if (sent.worker == pair.sink->worker) tokens += sent.tokens;
+  const PrefillCost& cost = pair.source->cost;
+  const double bytes = cost.kv_bytes * cost.n_layers * static_cast<double>(tokens);
+  const double seconds = bytes / LinkTo(pair.sink->worker, *pair.source).bytes_per_second;
+  return std::max(0.0, seconds - pair.source->ahead_seconds - pair.source->prompt_seconds);
+}
+
+// docs/SCHEDULING.md, workers of a request.
+double ScoreOf(const Pair& pair, const AttemptSpec& spec) {
+  double score = FirstTokenOf(pair) + pair.source->prompt_delay_seconds;
+  if (pair.sink == nullptr) return score;
+  score += KvLateSeconds(pair, spec);
+  score += pair.sink->decode_seconds + pair.sink->row_delay_seconds;
+  score += pair.is_local() ? pair.sink->local_beside_seconds : pair.sink->beside_seconds;
+  return score;
+}
+
+// Every pair, of few workers if there are many, and every worker for both.
+std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSpec& spec,
+                          PlanKinds kinds) {
+  std::vector<Pair> pairs;
+  const auto may = [&](const Pair& pair) {
+    if (kinds == PlanKinds::kByRole) return pair.IsByRole();
+    if (kinds == PlanKinds::kSparing) return IsSparing(pair, spec);
+    return kinds == PlanKinds::kAll ||
+           (pair.source->role != Role::kDecode &&
+            (pair.sink == nullptr || pair.sink->worker <= pair.source->worker));
+  };
+  const auto add = [&](const Pair& pair) {
+    if (may(pair)) pairs.push_back(pair);
+  };
+  for (const Candidate& c : candidates)
+    if (c.fits_prefill && (spec.prefill_only() || c.fits_decode))
+      add({&c, spec.prefill_only() ? nullptr : &c});
+  if (spec.prefill_only()) return pairs;
+  const auto sources = Few(candidates, [&](const Candidate& c) {
+    const bool by_role = c.role == Role::kPrefill || kinds != PlanKinds::kByRole;
+    return c.fits_prefill && c.role != Role::kDecode && by_role
+               ? Seconds(c.ahead_seconds + c.prompt_seconds + c.prompt_delay_seconds)
+               : std::nullopt;
+  });
+  const auto sinks = Few(candidates, [](const Candidate& c) {
+    return c.fits_decode && c.role != Role::kPrefill
+               ? Seconds(c.room_wait_seconds + c.decode_seconds + c.beside_seconds +
+                         c.row_delay_seconds)
+               : std::nullopt;
+  });
+  for (const Candidate* const source : sources)
+    for (const Candidate* const sink : sinks)
+      if (source != sink) add({source, sink});
+  return pairs;
 }
 
 // The ranks that a relay may have. Of two workers the one that takes half the time for the prompt
@@ -53,6 +145,7 @@ double KvLateSeconds(const Candidate& from, Incarnation decode, const AttemptSpe
 std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double nominal_seconds,
                                  Incarnation decode, const AttemptSpec& spec) {
   std::vector<OfferedWorker> offered;
+  offered.reserve(candidates.size());
   for (const Candidate& c : candidates) {
     offered.push_back({.speed = nominal_seconds / c.uncached_seconds,
                        .seconds = c.ahead_seconds,
@@ -65,7 +158,9 @@ std::vector<OfferedWorker> Offer(std::span<const Candidate> candidates, double n
                        .cpu_group = c.cpu_group,
                        .cpu_share = c.cpu_share,
                        .cached = spec.n_prompt - spec.PrefillTokensAt(c.worker)});
-    for (const Candidate& to : candidates) offered.back().links.push_back(LinkTo(to.worker, c));
+    offered.back().link_to = [&c, all = candidates.data()](int to) {
+      return LinkTo(all[to].worker, c);
+    };
   }
   return offered;
 }
@@ -88,9 +183,10 @@ Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
 }  // namespace
 
 int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
-  int32_t there = worker == kept.worker ? kept.tokens : 0;
-  for (const CachedPrefix& prefix : cached)
-    if (prefix.worker == worker) there = std::max(there, prefix.tokens);
+  int32_t there = 0;
+  for (const std::vector<CachedPrefix>* prefixes : {&kept, &cached})
+    for (const CachedPrefix& prefix : *prefixes)
+      if (prefix.worker == worker) there = std::max(there, prefix.tokens);
   return std::max(1, n_prompt - there);
 }
 
@@ -113,9 +209,9 @@ int32_t AttemptSpec::HeldPages(int32_t made, int32_t page_tokens) const {
 
 double CapacityWaitSeconds(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
                            int32_t pages) {
+  if (room.Has(pages)) return 0;
   int64_t pages_free = room.pages_free;
   int32_t rows = room.rows;
-  if (pages_free >= pages && rows < room.max_batch) return 0;
   std::sort(holdings.begin(), holdings.end(),
             [](const DecodeReservation& a, const DecodeReservation& b) {
               return a.tokens_left < b.tokens_left;
@@ -130,63 +226,42 @@ double CapacityWaitSeconds(const DecodeRoom& room, std::vector<DecodeReservation
   return wait_seconds;
 }
 
-double DecodeSeconds(const DecodeRoom& room, double room_wait_seconds) {
-  const double fullness = static_cast<double>(room.rows) / std::max(room.max_batch, 1);
-  return room_wait_seconds + room.step_seconds * (1 + fullness);
-}
-
 const Candidate* CandidateOf(std::span<const Candidate> candidates, Incarnation worker) {
   for (const Candidate& c : candidates)
     if (c.worker == worker) return &c;
   return nullptr;
 }
 
-double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation decode,
-                         double queue_seconds, double compute_seconds) {
-  const Candidate* const sink = CandidateOf(candidates, decode);
-  const double promise_seconds = sink == nullptr ? 0 : sink->room_wait_seconds;
-  return std::max(queue_seconds, promise_seconds) + compute_seconds;
-}
-
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec) {
-  const auto plan_by = [&](auto seconds_of, auto decode_of) -> std::optional<Plan> {
-    const Candidate* const best = Min(candidates, seconds_of);
-    if (best == nullptr) return std::nullopt;
-    return Plan{.slices = {{best->worker, spec.n_prompt}},
-                .decode = decode_of(*best),
-                .predicted_seconds = *seconds_of(*best)};
-  };
-  if (spec.prefill_only()) {
-    const auto nowhere = [](const Candidate&) { return Incarnation{0}; };
-    const auto any_seconds = [](const Candidate& c) {
-      return c.fits_prefill ? Seconds(c.prefill_seconds) : std::nullopt;
-    };
-    const auto of_role_seconds = [&](const Candidate& c) {
-      return c.role != Role::kDecode ? any_seconds(c) : std::nullopt;
-    };
-    const std::optional<Plan> preferred = plan_by(of_role_seconds, nowhere);
-    return preferred ? preferred : plan_by(any_seconds, nowhere);
-  }
-  const Candidate* const sink = Min(candidates, [](const Candidate& c) {
-    return c.fits_decode && c.role != Role::kPrefill ? Seconds(c.decode_seconds) : std::nullopt;
-  });
-  const auto source_seconds = [&](const Candidate& c) {
-    return sink != nullptr && c.fits_prefill && c.role == Role::kPrefill
-               ? Seconds(c.prefill_seconds + KvLateSeconds(c, sink->worker, spec))
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec,
+                               PlanKinds kinds, int64_t* counted) {
+  const std::vector<Pair> pairs = PairsOf(candidates, spec, kinds);
+  if (counted != nullptr) *counted += static_cast<int64_t>(pairs.size());
+  if (pairs.empty())
+    return kinds == PlanKinds::kByRole || kinds == PlanKinds::kSparing
+               ? ChoosePlan(candidates, spec)
                : std::nullopt;
+  std::vector<double> scores;
+  for (const Pair& pair : pairs) scores.push_back(ScoreOf(pair, spec));
+  const auto min_score = std::min_element(scores.begin(), scores.end());
+  // How near scores are to each other is a matter of what differs: not of all tokens to come.
+  const double first_token = FirstTokenOf(pairs[static_cast<size_t>(min_score - scores.begin())]);
+  const double limit = *min_score + TieLimit(first_token) - first_token;
+  const auto rank = [](const Pair& pair) {
+    const Candidate& sink = pair.sink == nullptr ? *pair.source : *pair.sink;
+    return std::tuple(!pair.IsByRole(), sink.last_chosen, pair.source->last_chosen, sink.worker,
+                      pair.source->worker);
   };
-  const Candidate* const source = Min(candidates, source_seconds);
-  const auto local_seconds = [](const Candidate& c) {
-    return c.fits_prefill && c.fits_decode ? Seconds(c.prefill_seconds + c.decode_seconds)
-                                           : std::nullopt;
-  };
-  const auto of_role_seconds = [&](const Candidate& c) {
-    if (&c == source) return Seconds(*source_seconds(c) + sink->decode_seconds);
-    return c.role == Role::kBoth ? local_seconds(c) : std::nullopt;
-  };
-  const auto decode_of = [&](const Candidate& c) { return &c == source ? sink->worker : c.worker; };
-  const std::optional<Plan> preferred = plan_by(of_role_seconds, decode_of);
-  return preferred ? preferred : plan_by(local_seconds, decode_of);
+  size_t best = pairs.size();
+  for (size_t i = 0; i < pairs.size(); ++i)
+    if (scores[i] <= limit && (best == pairs.size() || rank(pairs[i]) < rank(pairs[best])))
+      best = i;
+  const Pair& pair = pairs[best];
+  const double next = pair.sink == nullptr ? 0 : pair.sink->step_seconds;
+  return Plan{.slices = {{pair.source->worker, spec.n_prompt}},
+              .decode = pair.sink == nullptr ? 0 : pair.sink->worker,
+              .score = scores[best],
+              .predicted_seconds = FirstTokenOf(pair) + KvLateSeconds(pair, spec) + next,
+              .first_token_seconds = FirstTokenOf(pair)};
 }
 
 bool Plan::Computes(Incarnation worker) const {
@@ -244,6 +319,18 @@ PrefillWork Plan::PrefillWorkAt(Incarnation worker, const AttemptSpec& spec) con
   return work;
 }
 
+int32_t Plan::TokensSent(Incarnation worker, const AttemptSpec& spec) const {
+  if (decode == 0 || Computes(decode)) return 0;
+  const bool by_all = push == RelayPush::kAll;
+  if (!by_all && worker != prefill()) return 0;
+  const int32_t there = spec.n_prompt - spec.PrefillTokensAt(decode);
+  int32_t tokens = 0;
+  for (size_t i = 0; i < slices.size(); ++i)
+    if (!by_all || slices[i].worker == worker)
+      tokens += std::max(0, slices[i].end - std::max(BeginOf(i), there));
+  return tokens;
+}
+
 bool Plan::TakesPagesAtOnce(Incarnation worker) const {
   if (worker == prefill()) return false;
   Incarnation before = decode;
@@ -277,7 +364,8 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
     int at_once = 0;
     for (const Incarnation head : mended.HeadWorkers()) at_once += mended.TakesPagesAtOnce(head);
     const double queue_seconds = is_rank ? c.slice_ahead_seconds : 0;
-    return std::pair(queue_seconds + (decodes ? c.decode_seconds : 0), at_once);
+    const double decode_seconds = c.room_wait_seconds + c.decode_seconds;
+    return std::pair(queue_seconds + (decodes ? decode_seconds : 0), at_once);
   };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates)
@@ -297,13 +385,16 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
   const bool anyone = first->role == Role::kDecode;
-  std::vector<Candidate> may_prefill;
+  std::vector<const Candidate*> ranks;
   for (const Candidate& c : candidates)
     if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.role != Role::kDecode))
-      may_prefill.push_back(c);
-  std::sort(may_prefill.begin(), may_prefill.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.last_chosen, a.worker) < std::pair(b.last_chosen, b.worker);
+      ranks.push_back(&c);
+  std::sort(ranks.begin(), ranks.end(), [](const Candidate* a, const Candidate* b) {
+    return std::pair(a->last_chosen, a->worker) < std::pair(b->last_chosen, b->worker);
   });
+  std::vector<Candidate> may_prefill;
+  may_prefill.reserve(ranks.size());
+  for (const Candidate* const rank : ranks) may_prefill.push_back(*rank);
   const Candidate* const must = CandidateOf(may_prefill, plan.prefill());
   const RelayPlanRequest request{.tokens = spec.n_prompt,
                                  .page_tokens = page_tokens,
@@ -319,9 +410,10 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
     relay.slices.push_back({may_prefill[static_cast<size_t>(worker)].worker, end});
   // None sends to itself.
   if (plan.decode != 0 && !relay.Computes(plan.decode)) relay.push = shared.push;
+  relay.score -= shared.saved;
   relay.predicted_seconds += shared.seconds - shared.alone;
-  relay.first_token_seconds =
-      FirstTokenSeconds(candidates, plan.decode, shared.begin, shared.seconds - shared.begin);
+  relay.first_token_seconds = FirstTokenSeconds(shared.begin, shared.seconds - shared.begin,
+                                                CandidateOf(candidates, plan.decode));
   return relay;
 }
 

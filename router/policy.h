@@ -1,14 +1,16 @@
-// Chooses the workers with the minimal predicted wait, in seconds. Pure functions of numbers; the
-// same inputs in any order give the same choice.
+// Chooses the workers of an attempt: those with the least score, in seconds, of all pairs of a
+// worker that prefills and one that decodes, and of relays. Pure functions of numbers; the same
+// inputs in any order give the same choice.
 //
-//   prefill = queued work that runs before + own prompt, by the worker's fitted costs, + own prompt
-//             once for each longer prompt that it overtakes and so delays
-//   decode  = wait for pages and a row + one step, dearer the fuller the batch is
-//   plan    = the smallest of prefill + decode + the time in which the link to the decode worker
-//             carries the prompt's KV after it is computed; ties (2 %, 1 ms) go to the least
-//             recently chosen
-//   relay   = the longest queue of its ranks + the chain of their slices, instead of prefill, and
-//             the delay of other prompts beyond that which one worker would cause
+//   score = time to the first token: the later of the prompt's queue and the decode worker's room,
+//           then the prompt
+//         + time in which the link carries KV after the prompt is computed
+//         + time of the further tokens: steps with this row in them, and prompts beside them
+//         + time that others lose: prompts that are passed or, beside rows, rows that wait; and
+//           rows whose steps have one row more
+//
+// One worker may do both ("local"). Ties (2 %, 1 ms) go to plans that roles ask for, then to the
+// least recently chosen workers. docs/SCHEDULING.md, workers of a request, has the formula.
 #pragma once
 
 #include <limits>
@@ -29,10 +31,11 @@ struct CachedPrefix {
 
 // Demands of one attempt at a request on its workers.
 struct AttemptSpec {
-  int32_t n_prompt = 0;    // tokens to prefill
-  int32_t max_tokens = 0;  // from position n_prompt on, the first included
-  bool covered = false;    // the promise covers every token to come, so no preemption
-  CachedPrefix kept{};     // KV of an earlier attempt, which may still be there; worker 0: none
+  int32_t n_prompt = 0;                // tokens to prefill
+  int32_t max_tokens = 0;              // from position n_prompt on, the first included
+  int32_t n_made = 0;                  // the last of n_prompt, which earlier attempts brought
+  bool covered = false;                // the promise covers every token to come, so no preemption
+  std::vector<CachedPrefix> kept{};    // KV of an earlier attempt, which may still be there
   std::vector<CachedPrefix> cached{};  // KV of other prompts with the same beginning
   bool may_relay = false;              // several workers may share the prefill
   bool prefill_only() const { return max_tokens == 1; }
@@ -52,40 +55,52 @@ struct AttemptSpec {
 // A request's place on a decode worker.
 struct DecodeReservation {
   int32_t pages = 0;
-  int32_t tokens_left = 0;  // upper bound
+  int32_t tokens_left = 0;  // expected
 };
 
 struct DecodeRoom {
   int64_t pages_free = 0;
   int32_t rows = 0, max_batch = 0;
   double step_seconds = 0;
+  bool Has(int32_t pages) const { return pages_free >= pages && rows < max_batch; }
 };
 
-// Seconds until `pages` and a row are free, if every reservation runs to its end. 0: there is
+// Seconds until `pages` and a row are free, if every reservation runs as expected. 0: there is
 // room now. If even the end of all reservations does not free enough: the wait for the last one.
 double CapacityWaitSeconds(const DecodeRoom& room, std::vector<DecodeReservation> holdings,
                            int32_t pages);
 
-double DecodeSeconds(const DecodeRoom& room, double room_wait_seconds);
+// Tokens of prompts whose KV is on its way to a worker, or will be.
+struct TokensTo {
+  Incarnation worker = 0;
+  int64_t tokens = 0;
+};
 
 // One worker as seen for one attempt.
 struct Candidate {
   Incarnation worker = 0;
   Role role = Role::kBoth;
   bool fits_prefill = false, fits_decode = false;  // the worker could ever hold the request
-  double prefill_seconds = 0, decode_seconds = 0;
-  double prompt_seconds = 0;  // the prompt's own part of prefill_seconds
-  double uncached_seconds =
-      0;  // prompt_seconds if nothing were cached, as for all ranks of a relay
+  double prompt_seconds = 0;                       // the prompt alone; beside rows it takes longer
+  double uncached_seconds = 0;  // the same if nothing were cached, as for all ranks of a relay
   // Queueing delay before this prompt (prompts no longer than it run first), and before a slice of
   // it (which also waits for other slices). Later arrivals are not predicted. A slice gains nothing
   // by overtaking prompts that its whole prompt would not: these are delayed instead.
   double ahead_seconds = 0, slice_ahead_seconds = 0;
-  int passed = 0;                // longer prompts, delayed by this one
-  double room_wait_seconds = 0;  // the part of decode_seconds until the promise
-  PrefillCost cost{};            // the worker's
-  ChainLink link{};              // to every peer that is not in `links`
-  std::vector<LinkRate> links{};
+  int passed = 0;                   // longer prompts, delayed by this one
+  double prompt_delay_seconds = 0;  // that the prompt costs others here: prompts passed, rows
+  double room_wait_seconds = 0;     // until the promise
+  double step_seconds = 0;          // of a step with the attempt's row in it
+  double decode_seconds = 0;        // of all tokens after the first
+  // Seconds that prompts computed here beside the row add to that: all that are queued now, or
+  // those behind the attempt's own.
+  double beside_seconds = 0, local_beside_seconds = 0;
+  double row_delay_seconds = 0;         // that the row costs the rows here
+  int rows = 0;                         // that it decodes, or will
+  PrefillCost cost{};                   // the worker's
+  ChainLink link{};                     // to every peer that is not in `links`
+  std::span<const LinkRate> links{};    // ascending by peer
+  std::span<const TokensTo> sending{};  // what the worker hands over to each
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t cpu_group = 0;    // as announced (messages.h)
   double cpu_share = 0;      // as announced
@@ -107,8 +122,9 @@ struct Plan {
   // The whole prompt, in order; one slice: no relay. A slice's worker hands all KV up to its end to
   // the next one's, unless that is itself. The last slice's worker computes the first token.
   std::vector<PlannedSlice> slices{};
-  Incarnation decode = 0;  // 0: prefill only; equal to prefill(): KV stays where it is
-  double predicted_seconds = 0;
+  Incarnation decode = 0;             // 0: prefill only; equal to prefill(): KV stays where it is
+  double score = 0;                   // predicted, with what others lose
+  double predicted_seconds = 0;       // until the second token, from now on
   double first_token_seconds = 0;     // predicted, from now on
   RelayPush push = RelayPush::kNone;  // kNone without a relay
   bool operator==(const Plan&) const = default;
@@ -127,17 +143,14 @@ struct Plan {
   // worker lacks.
   std::vector<int32_t> HopTokens() const;
   PrefillWork PrefillWorkAt(Incarnation worker, const AttemptSpec& spec) const;
+  // Tokens whose KV `worker` hands over to the decode worker, which lacks it.
+  int32_t TokensSent(Incarnation worker, const AttemptSpec& spec) const;
   // True if `worker` is a head that must not wait for pages. Pages are taken in order: decode
   // worker and tail, the smaller incarnation first, then heads from the last to the first; a head
   // whose incarnation is smaller than one before it stands outside that order (docs/RELAY.md has
   // the proof).
   bool TakesPagesAtOnce(Incarnation worker) const;
 };
-
-// Predicted seconds to the first token. Compute starts with the decode worker's promise in
-// hand.
-double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation decode,
-                         double queue_seconds, double compute_seconds);
 
 // Returns `relay` with another of `candidates` in place of the rank or decode worker `lost`: the
 // candidate without a part in the relay that could begin soonest; among equals, one that keeps the
@@ -147,10 +160,22 @@ double FirstTokenSeconds(std::span<const Candidate> candidates, Incarnation deco
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates);
 
-// Chooses a prefill worker, which hands over to the best decode worker; a worker of both roles
-// keeps its KV and decodes itself. Roles are preferences: without a worker of one role the others
-// do both. Empty: no worker could ever hold the request.
-std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec);
+// Which plans of one worker's prefill ChoosePlan considers.
+enum class PlanKinds {
+  kAll,
+  // One of these if there is any: a worker with a role has the other role's part only where streams
+  // hardly notice: a decode worker that has at least half of the prompt's KV, or decodes nothing.
+  kSparing,
+  kByRole,  // one of these if there is any: prompts go from their workers to those that decode
+  kShared,  // those of which a relay may come: of prefill workers, with pages taken in order
+};
+
+// Chooses the plan with the least score: every pair of a worker that is no decode worker by role
+// and one that is no prefill worker by role, and every worker for both; what a worker may not hold
+// is left out. Of many workers only the few with the least parts of the score are paired. Empty: no
+// worker could ever hold the request. counted: grows by the plans that were compared; may be null.
+std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const AttemptSpec& spec,
+                               PlanKinds kinds = PlanKinds::kAll, int64_t* counted = nullptr);
 
 // Returns `plan` with its prefill shared among the candidates that could begin soonest, where that
 // is predicted to pay; else `plan`. waiting: average number of prompts in a prefill worker's queue.

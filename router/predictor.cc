@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/check.h"
+#include "router/mixed_steps.h"
 
 namespace baton {
 namespace {
@@ -14,28 +15,58 @@ constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr double kUnknownTokenSeconds = 1e-3;
 constexpr double kUnknownStepSeconds = 0.02;
-// Measured, what a relay can be planned with: one prompt that is worth sharing.
-constexpr int32_t kKnownTokens = 256;
 
-// Seconds of the worker's queue that run before a prompt of `tokens`, or before a slice of it:
-// by the ledger, less what the worker reports as done, without trusting the report about parts it
-// may not have seen. A slice waits for the slices that are there, and so for what passes them.
-double AheadSeconds(const Membership::Member& worker, const Ledger::Account& account,
-                    const PrefillCost& cost, int32_t tokens, bool is_slice) {
+// Seconds of a worker's queue, in steps of their own: all, and what runs before a prompt of
+// `tokens`, or before a slice of it. By the ledger, less what the worker reports as done, without
+// trusting the report about parts it may not have seen. A slice waits for the slices that are
+// there, and so for what passes them.
+struct QueueSeconds {
+  double all = 0, ahead = 0;
+};
+
+QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
+                     const PrefillCost& cost, int32_t tokens, bool is_slice) {
   int64_t longest = tokens;
-  for (const auto& [request, part] : account.parts)
-    if (is_slice && part.is_slice) longest = std::max(longest, part.prefill.tokens);
+  for (const auto& [request, prompt] : account.prompts)
+    if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.work.tokens);
   PrefillWork all, ahead;
   PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
                        .pairs = worker.load.prefill_queued_pairs};
-  for (const auto& [request, part] : account.parts) {
-    all += part.prefill;
-    if (part.prefill.tokens <= longest) ahead += part.prefill;
-    if (part.sent > worker.load_at - kReportLag) reported += part.prefill;
+  for (const auto& [request, prompt] : account.prompts) {
+    all += prompt.work;
+    if (prompt.work.tokens <= longest) ahead += prompt.work;
+    if (prompt.sent > worker.load_at - kReportLag) reported += prompt.work;
   }
   const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
-  return std::max(0.0,
-                  WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - WorkSeconds(cost, queued)));
+  const double queued_seconds = WorkSeconds(cost, queued);
+  return {
+      .all = queued_seconds,
+      .ahead = std::max(0.0, WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - queued_seconds))};
+}
+
+// A first token that is the last one needs no place in the context.
+bool FitsPrefill(const WorkerAnnounce& about, const AttemptSpec& spec) {
+  return spec.n_prompt <= about.max_context &&
+         spec.PromptPages(about.page_tokens) <= about.pages_total;
+}
+
+bool FitsDecode(const WorkerAnnounce& about, const AttemptSpec& spec) {
+  return int64_t{spec.n_prompt} + spec.max_tokens <= about.max_context &&
+         spec.WholePages(about.page_tokens) <= about.pages_total && about.max_batch > 0;
+}
+
+double RoomWaitSeconds(const WorkerAnnounce& about, const Ledger::Account& account,
+                       const AttemptSpec& spec, double step_seconds) {
+  const DecodeRoom room{.pages_free = about.pages_total - account.pages_held,
+                        .rows = account.held.rows,
+                        .max_batch = about.max_batch,
+                        .step_seconds = step_seconds};
+  const int32_t pages = spec.PromisePages(about.page_tokens);
+  if (room.Has(pages)) return 0;
+  std::vector<DecodeReservation> held;
+  for (const auto& [request, part] : account.parts)
+    if (part.decodes) held.push_back(part.held);
+  return CapacityWaitSeconds(room, std::move(held), pages);
 }
 
 }  // namespace
@@ -51,94 +82,123 @@ absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) co
   return margin * absl::Seconds(plan.first_token_seconds);
 }
 
-// The worker's own cost, or that of the fastest worker that has measured its own.
-PrefillCost Predictor::CostAt(const Membership::Member& worker) const {
+// A worker that has measured little is like the fastest one: what it does next says more.
+PrefillCost Predictor::CostAt(const Membership::Member& worker, const KnownCosts& known) const {
   PrefillCost cost = worker.load.prefill_cost;
-  if (cost.is_known()) return cost;
-  for (const auto& [id, other] : members_.all())
-    if (const PrefillCost& known = other.load.prefill_cost;
-        known.is_known() && (!cost.is_known() || known.token < cost.token))
-      cost = known;
-  if (!cost.is_known()) cost.token = kUnknownTokenSeconds / cost.n_layers;
+  const bool is_believed =
+      worker.load.knows_prefill() || (cost.is_known() && cost.token <= known.prefill.token);
+  if (is_believed) return cost;
+  if (known.prefill.is_known()) return known.prefill;
+  cost.token = kUnknownTokenSeconds / cost.n_layers;
   return cost;
 }
 
-double Predictor::StepSecondsAt(const Membership::Member& worker) const {
-  if (worker.load.decode_step_seconds > 0) return worker.load.decode_step_seconds;
-  double best_seconds = std::numeric_limits<double>::infinity();
-  for (const auto& [id, other] : members_.all())
-    if (other.load.decode_step_seconds > 0)
-      best_seconds = std::min(best_seconds, other.load.decode_step_seconds);
-  return std::isfinite(best_seconds) ? best_seconds : kUnknownStepSeconds;
+Predictor::KnownCosts Predictor::Known() const {
+  KnownCosts known;
+  for (const auto& [id, worker] : members_.all()) {
+    const PrefillCost& prefill = worker.load.prefill_cost;
+    const StepCost& step = worker.load.step_cost;
+    if (prefill.is_known() && (!known.prefill.is_known() || prefill.token < known.prefill.token))
+      known.prefill = prefill;
+    if (step.is_known() &&
+        (!known.step.is_known() || step.Seconds(1, 0) < known.step.Seconds(1, 0)))
+      known.step = step;
+  }
+  if (!known.step.is_known()) known.step.base = kUnknownStepSeconds;
+  return known;
 }
 
 Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpec& spec,
-                              absl::Time now) const {
+                              const KnownCosts& known, absl::Time now) const {
   const WorkerAnnounce& about = worker.about;
   const Ledger::Account& account = ledger_.At(about.incarnation);
+  const StepCost step = worker.load.step_cost.is_known() ? worker.load.step_cost : known.step;
   Candidate out{.worker = about.incarnation,
                 .role = about.role,
-                // A first token that is the last one needs no place in the context.
-                .fits_prefill = spec.n_prompt <= about.max_context &&
-                                spec.PromptPages(about.page_tokens) <= about.pages_total,
-                .fits_decode = int64_t{spec.n_prompt} + spec.max_tokens <= about.max_context &&
-                               spec.WholePages(about.page_tokens) <= about.pages_total &&
-                               about.max_batch > 0,
-                .cost = CostAt(worker),
+                .fits_prefill = FitsPrefill(about, spec),
+                .fits_decode = FitsDecode(about, spec),
+                .cost = CostAt(worker, known),
                 .links = worker.load.links,
+                .sending = account.sending,
                 .cpu_group = about.cpu_group,
                 .cpu_share = about.cpu_share,
                 .last_chosen = account.last_chosen};
-  const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
-  out.prompt_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
-  out.uncached_seconds = out.cost.Alone(spec.n_prompt, 0);
-  for (const auto& [request, part] : account.parts) out.passed += part.prefill.tokens > own_tokens;
-  out.ahead_seconds = AheadSeconds(worker, account, out.cost, own_tokens, false);
-  out.slice_ahead_seconds = AheadSeconds(worker, account, out.cost, spec.n_prompt, true);
-  out.prefill_seconds = out.ahead_seconds + out.prompt_seconds * (1 + out.passed);
   if (about.link_bytes_per_second > 0) out.link.bytes_per_second = about.link_bytes_per_second;
   if (about.max_slice_tokens > 0) out.max_slice_tokens = about.max_slice_tokens;
-  const DecodeRoom room{.pages_free = about.pages_total - account.pages_held,
-                        .rows = account.rows_held,
-                        .max_batch = about.max_batch,
-                        .step_seconds = StepSecondsAt(worker)};
-  std::vector<DecodeReservation> held;
-  for (const auto& [request, part] : account.parts)
-    if (part.decodes) held.push_back(part.held);
-  out.room_wait_seconds =
-      std::max(CapacityWaitSeconds(room, held, spec.PromisePages(about.page_tokens)),
-               absl::ToDoubleSeconds(worker.no_room_until - now));
-  out.decode_seconds = DecodeSeconds(room, out.room_wait_seconds);
+
+  // The prompt.
+  const double min_share = about.min_mixed_tokens * out.cost.Work(1, spec.n_prompt / 2.0);
+  const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
+  const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
+  const double alone_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
+  const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false);
+  const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true);
+  out.ahead_seconds = mixed.Slowed(queue.ahead);
+  out.slice_ahead_seconds = mixed.Slowed(of_slice.ahead);
+  out.prompt_seconds = mixed.Slowed(queue.ahead + alone_seconds) - out.ahead_seconds;
+  out.uncached_seconds = mixed.Slowed(out.cost.Alone(spec.n_prompt, 0));
+  for (const auto& [request, prompt] : account.prompts)
+    out.passed += prompt.work.tokens > own_tokens;
+  out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(alone_seconds);
+  out.rows = account.held.rows;
+  if (spec.prefill_only()) return out;
+
+  // The tokens after the first: on average the row reads half of them.
+  const double tokens = ledger_.outputs().Left(spec.n_made, spec.max_tokens) - 1;
+  const double keys = spec.n_prompt + tokens / 2;
+  const RowSums& rows = account.held;
+  out.step_seconds = step.Seconds(rows.rows + 1, static_cast<double>(rows.keys) + keys);
+  out.decode_seconds = tokens * out.step_seconds;
+  out.beside_seconds = mixed.LostBy(tokens, queue.all);
+  out.local_beside_seconds = mixed.LostBy(tokens, queue.all - queue.ahead);
+  out.row_delay_seconds =
+      rows.rows * std::min(tokens, rows.mean_left()) * (step.row + step.key * keys);
+  out.room_wait_seconds = std::max(RoomWaitSeconds(about, account, spec, out.step_seconds),
+                                   absl::ToDoubleSeconds(worker.no_room_until - now));
   return out;
 }
 
 std::vector<Candidate> Predictor::Candidates(const AttemptSpec& spec,
                                              const std::vector<Incarnation>& avoid,
                                              absl::Time now) const {
+  const KnownCosts known = Known();
   std::vector<Candidate> candidates;
+  candidates.reserve(members_.all().size());
   for (const auto& [id, worker] : members_.all())
     if (worker.state != MemberState::kDraining &&
         std::find(avoid.begin(), avoid.end(), id) == avoid.end())
-      candidates.push_back(Consider(worker, spec, now));
+      candidates.push_back(Consider(worker, spec, known, now));
   return candidates;
+}
+
+bool Predictor::Fits(const AttemptSpec& spec) const {
+  bool source = false, sink = false, both = false;
+  for (const auto& [id, worker] : members_.all()) {
+    if (worker.state == MemberState::kDraining) continue;
+    const bool prefill = FitsPrefill(worker.about, spec), decode = FitsDecode(worker.about, spec);
+    source |= prefill && worker.about.role != Role::kDecode;
+    sink |= decode && worker.about.role != Role::kPrefill;
+    both |= prefill && (decode || spec.prefill_only());
+  }
+  return both || (source && sink);
 }
 
 std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
                                       const std::vector<Incarnation>& avoid, absl::Time now) const {
+  const PlanKinds kinds = local_ ? PlanKinds::kSparing : PlanKinds::kByRole;
   std::vector<Candidate> candidates = Candidates(spec, avoid, now);
-  std::optional<Plan> plan = ChoosePlan(candidates, spec);
+  std::optional<Plan> plan = ChoosePlan(candidates, spec, kinds);
   const bool of_all = !plan && !avoid.empty();
   if (of_all) {
     candidates = Candidates(spec, {}, now);
-    plan = ChoosePlan(candidates, spec);
+    plan = ChoosePlan(candidates, spec, kinds);
   }
-  if (!plan) return plan;
-  const Candidate& first = *CandidateOf(candidates, plan->prefill());
-  plan->first_token_seconds =
-      FirstTokenSeconds(candidates, plan->decode, first.ahead_seconds, first.prompt_seconds);
-  if (of_all || !WantsRelay(spec)) return plan;
-  return ShareWithHeads(*plan, candidates, spec, members_.page_tokens(), WaitingPerWorker(),
-                        relays_, record_);
+  if (!plan || of_all || !WantsRelay(spec)) return plan;
+  const std::optional<Plan> shared = ChoosePlan(candidates, spec, PlanKinds::kShared);
+  const Plan relay = ShareWithHeads(local_ && shared ? *shared : *plan, candidates, spec,
+                                    members_.page_tokens(), WaitingPerWorker(), relays_, record_);
+  const bool pays = relays_.min_ranks > 1 || relay.score < plan->score;
+  return relay.is_relay() && pays ? relay : plan;
 }
 
 std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, const AttemptSpec& spec,
@@ -152,10 +212,10 @@ std::optional<Plan> Predictor::Replace(const Plan& relay, Incarnation lost, cons
 bool Predictor::WantsRelay(const AttemptSpec& spec) const {
   const auto& members = members_.all();
   const bool knows_costs = std::any_of(members.begin(), members.end(), [](const auto& entry) {
-    return entry.second.load.fitted_tokens >= kKnownTokens;
+    return entry.second.load.knows_prefill();
   });
   return relays_.min_tokens > 0 && spec.may_relay && spec.n_prompt >= relays_.min_tokens &&
-         spec.kept.worker == 0 && (relays_.min_ranks > 1 || knows_costs);
+         spec.kept.empty() && (relays_.min_ranks > 1 || knows_costs);
 }
 
 // Prompts that come later will wait too, as recent ones did.
@@ -167,9 +227,10 @@ double Predictor::WaitingPerWorker() const {
 }
 
 double Predictor::OwnPrefillSeconds(const Plan& plan, const AttemptSpec& spec) const {
+  const KnownCosts known = Known();
   double longest_seconds = 0;
   for (const Incarnation worker : plan.PrefillWorkers())
-    longest_seconds = std::max(longest_seconds, WorkSeconds(CostAt(members_.At(worker)),
+    longest_seconds = std::max(longest_seconds, WorkSeconds(CostAt(members_.At(worker), known),
                                                             plan.PrefillWorkAt(worker, spec)));
   return longest_seconds;
 }

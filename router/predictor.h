@@ -10,9 +10,9 @@ namespace baton {
 
 class Predictor {
  public:
-  // members and ledger outlive the predictor.
-  Predictor(RelayRules relays, const Membership& members, const Ledger& ledger)
-      : relays_(std::move(relays)), members_(members), ledger_(ledger) {}
+  // members and ledger outlive the predictor. local: PlanKinds::kAll, else kByRole.
+  Predictor(RelayRules relays, bool local, const Membership& members, const Ledger& ledger)
+      : relays_(std::move(relays)), local_(local), members_(members), ledger_(ledger) {}
 
   // Returns the plan with the minimal predicted wait. Workers of `avoid` are taken only when no
   // other worker can, and never for a relay. Empty: no worker that takes requests could ever hold
@@ -26,6 +26,8 @@ class Predictor {
   // Workers that take requests and are none of `avoid`.
   std::vector<Candidate> Candidates(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
                                     absl::Time now) const;
+  // True if workers that take requests could ever hold the request.
+  bool Fits(const AttemptSpec& spec) const;
   // Predicted seconds of the prompt alone, the workers of the plan idle. They have joined.
   double OwnPrefillSeconds(const Plan& plan, const AttemptSpec& spec) const;
 
@@ -35,14 +37,19 @@ class Predictor {
   void OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio);
 
  private:
-  PrefillCost CostAt(const Membership::Member& worker) const;
-  double StepSecondsAt(const Membership::Member& worker) const;
+  struct KnownCosts {  // for workers that have not measured theirs
+    PrefillCost prefill;
+    StepCost step;
+  };
+  KnownCosts Known() const;
+  PrefillCost CostAt(const Membership::Member& worker, const KnownCosts& known) const;
   bool WantsRelay(const AttemptSpec& spec) const;
   double WaitingPerWorker() const;
   Candidate Consider(const Membership::Member& worker, const AttemptSpec& spec,
-                     absl::Time now) const;
+                     const KnownCosts& known, absl::Time now) const;
 
   const RelayRules relays_;
+  const bool local_;
   const Membership& members_;
   const Ledger& ledger_;
   PlanRecord record_;

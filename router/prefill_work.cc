@@ -13,7 +13,7 @@ PrefillWork& PrefillWork::operator+=(const PrefillWork& other) {
 }
 
 double WorkSeconds(const PrefillCost& cost, const PrefillWork& work) {
-  return cost.n_layers * (cost.token * static_cast<double>(work.tokens) + cost.pair * work.pairs);
+  return cost.Work(static_cast<double>(work.tokens), work.pairs);
 }
 
 }  // namespace baton

@@ -41,8 +41,8 @@ class PromptsUnderWay {
     absl::Time done_at;
   };
   absl::flat_hash_map<RequestId, Prompt> prompts_;
-  // Of several requests with a page, the one that entered first; the others count no more when it
-  // leaves.
+  // By page: the first request that has entered with it. When that one leaves, others with the page
+  // count no more.
   absl::flat_hash_map<PageName, RequestId> leaders_;
   absl::flat_hash_map<RequestId, std::vector<RequestId>> followers_;  // by leader
   std::vector<RequestId> freed_;

@@ -74,8 +74,9 @@ std::vector<int32_t> Request::Tokens() const {
 AttemptSpec Request::NextSpec() const {
   return {.n_prompt = next_position(),
           .max_tokens = tokens_left(),
+          .n_made = static_cast<int32_t>(produced().size()),
           .covered = preemptions >= kMaxPreemptions,
-          .kept = is_scored() ? CachedPrefix() : kept_,
+          .kept = is_scored() ? std::vector<CachedPrefix>() : kept_,
           .cached = cached,
           .may_relay = may_relay && !is_scored()};
 }
@@ -92,7 +93,7 @@ void Request::Dispatch(Attempt::Order order, absl::Time now) {
 void Request::Recall(absl::Time now) {
   state_ = RequestState::kWaiting;
   waiting_since_ = now;
-  if (attempt_->kept().worker != 0) kept_ = attempt_->kept();
+  if (!attempt_->kept().empty()) kept_ = attempt_->kept();
   attempt_.reset();
 }
 

@@ -119,7 +119,7 @@ class Request {
   absl::Time waiting_since_, ended_;
   std::vector<int32_t> produced_;
   std::optional<EndReason> end_reason_;
-  CachedPrefix kept_;  // by the last attempt that computed the prompt (Attempt::kept)
+  std::vector<CachedPrefix> kept_;  // by the last attempt that computed the prompt (Attempt::kept)
   Timeline timeline_;
   Epoch epoch_ = 0;
   std::unique_ptr<Attempt> attempt_;  // writes into the timeline

@@ -34,7 +34,7 @@ absl::Status CheckRequest(const GenerateRequest& request) {
 Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
     : options_(options),
       random_(random),
-      cluster_(options_.relay, key, options_.transitions),
+      cluster_(options_, key),
       dispatch_(key, random, &cluster_, &effects_) {}
 
 absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now) {
@@ -47,7 +47,7 @@ absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now)
         "%d requests are running or waiting: try again later", requests_.n_living()));
   const AttemptSpec spec{.n_prompt = static_cast<int32_t>(wanted.prompt.size()),
                          .max_tokens = wanted.max_tokens};
-  if (!cluster_.predictor.Choose(spec, {}, now))
+  if (!cluster_.predictor.Fits(spec))
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
         spec.n_prompt, spec.max_tokens));
@@ -203,7 +203,8 @@ absl::Status Router::On(Incarnation worker, const NoRoomNotice& notice, absl::Ti
     return absl::OkStatus();
   const absl::Duration wait = absl::Microseconds(notice.expected_wait_us);
   attempt.OnNoRoom(wait, now);
-  cluster_.members.OnNoRoom(plan.decode, wait, now);
+  cluster_.members.OnNoRoom(plan.decode,
+                            attempt.spec().PromisePages(cluster_.members.page_tokens()), wait, now);
   if (dispatch_.Reassign(*request, wait, now))
     requests_.Update(*request);
   else
@@ -286,6 +287,8 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
                              .reason = how.value_or(EndReason::kFailed),
                              .status = how.status(),
                              .timeline = request.MakeTimeline(now)});
+  if (how.ok() && !request.produced().empty())
+    cluster_.ledger.OnEnded(static_cast<int32_t>(request.produced().size()));
   if (request.dispatched()) dispatch_.Cancel(request);
   request.End(now);
   if (request.has_open_parts())

@@ -18,9 +18,12 @@ constexpr int kMaxMoves = 4;
 constexpr double kBorneLateness = 4;
 
 // A request waits for KV that another one computes if that is expected to take at most so many
-// times what it would take alone; and for so many times what was expected, within bounds.
-constexpr double kBorneFollowing = 1.5;
-constexpr absl::Duration kMinFollowing = absl::Milliseconds(100), kMaxFollowing = absl::Seconds(10);
+// times what it would take alone.
+constexpr double kWorthFollowing = 1.5;
+// It waits for so many times what was expected, within bounds: whoever gives up computes beside the
+// other one and delays it further, so this is for leaders that hang.
+constexpr double kBorneFollowing = 4;
+constexpr absl::Duration kMinFollowing = absl::Seconds(2), kMaxFollowing = absl::Seconds(30);
 
 // A relay goes on with another worker before a token has come, and once per request: who loses
 // workers again and again is better off alone.
@@ -93,7 +96,7 @@ bool RouterDispatch::Follow(Request& request, const Plan& plan, absl::Time now) 
   if (saved <= 0 || 2 * saved < to_compute) return false;
   const absl::Duration alone = cluster_.predictor.Expected(plan, spec);
   const absl::Duration wait = leader.done_at - now;
-  if (wait > kBorneFollowing * alone) return false;
+  if (wait > kWorthFollowing * alone) return false;
   request.follows_until = now + std::clamp(kBorneFollowing * wait, kMinFollowing, kMaxFollowing);
   cluster_.under_way.Follow(request.id(), leader.id);
   ++totals_.followed;
@@ -147,8 +150,9 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(RequestId request, Attempt::Or
   const AttemptSpec& spec = order->spec;
   const std::vector<int32_t> hops = plan.HopTokens();
   const int32_t page_tokens = cluster_.members.Find(plan.prefill())->page_tokens;
-  const Ticket decode = MintPromise(request, order->epoch, plan.decode,
-                                    spec.PromptPages(page_tokens), spec.PromisePages(page_tokens));
+  Ticket decode = MintPromise(request, order->epoch, plan.decode, spec.PromptPages(page_tokens),
+                              spec.PromisePages(page_tokens));
+  decode.held_pages = (spec.n_prompt - spec.PrefillTokensAt(plan.decode)) / page_tokens;
   std::vector<SliceSpec> slices(plan.slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
     SliceSpec& slice = slices[i];
@@ -292,7 +296,7 @@ std::optional<AttemptFailure> RouterDispatch::GiveUpLate(Request& request, absl:
   const Plan& plan = attempt.plan();
   AttemptSpec spec = attempt.spec();
   spec.may_relay = false;
-  spec.kept = {.worker = plan.slices.front().worker, .tokens = plan.slices.front().end};
+  spec.kept = {{.worker = plan.slices.front().worker, .tokens = plan.slices.front().end}};
   const std::optional<Plan> one = cluster_.predictor.Choose(spec, request.failures.avoid(), now);
   const absl::Duration alone =
       one ? cluster_.predictor.Expected(*one, spec) : absl::InfiniteDuration();

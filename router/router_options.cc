@@ -10,6 +10,9 @@ void DeclareRouter(RouterOptions* options, Settings* settings) {
   settings->Int(
       "router.max_lost_attempts", &options->max_lost_attempts, 1, 1000,
       "attempts in a row that lose a worker or a handoff before the request counts as the cause");
+  settings->Bool(
+      "router.local", &options->local,
+      "one worker may compute a prompt and decode, whatever its role, where that is sooner");
   DeclareRelayRules(&options->relay, settings);
   settings->Duration("router.worker_wait", &options->worker_wait, absl::ZeroDuration(),
                      absl::Hours(1), "a request without any worker left waits before it fails");

@@ -14,6 +14,9 @@ inline constexpr int kShippedRelayMinTokens = 256, kShippedRelayMaxRanks = 8;
 
 struct RouterOptions {
   int max_waiting = 1024;  // requests not ended; beyond it Submit answers ResourceExhausted (429)
+  // A request may be served by one worker where that is predicted to be better: its decode worker
+  // computes the prompt, too, or its prefill worker decodes. False: only where no pair can.
+  bool local = true;
   // Attempts in a row that may fail at a worker before the request fails. An attempt that brought 8
   // tokens resets the count.
   int max_attempts = 4;

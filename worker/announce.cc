@@ -24,6 +24,8 @@ WorkerAnnounce AnnounceOf(const WorkerFacts& facts, const WorkerCoreOptions& opt
   announce.reuses_kv = options.reuse_kv;
   announce.prefill_cost = ShapeOfCost(layout);
   announce.short_range_tokens = backend.model().rope.ShortRangeTokens();
+  announce.itl_stretch = options.itl_stretch;
+  announce.min_mixed_tokens = options.min_mixed_tokens;
   return announce;
 }
 

@@ -28,20 +28,21 @@ int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
       std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
 }
 
-// Pairs of queries and keys of a step's pieces.
-double PairsOf(const StepBatch& batch) {
+// Pairs of queries and keys of a step's pieces from this one on.
+double PairsOf(const StepBatch& batch, int first_piece) {
   double pairs = 0;
-  for (int piece = 0; piece < batch.n_pieces(); ++piece) {
+  for (int piece = first_piece; piece < batch.n_pieces(); ++piece) {
     const int begin = batch.piece_begin[piece];
     pairs += CausalPairs(batch.piece_begin[piece + 1] - begin, batch.positions[begin]);
   }
   return pairs;
 }
 
-// Into a recent average.
-void Mix(double* average, double value) {
-  constexpr double kNew = 0.2;  // weight of the newest
-  *average = *average == 0 ? value : *average + kNew * (value - *average);
+// Keys that the rows read, which are all pieces yet.
+double KeysOf(const StepBatch& rows) {
+  double keys = 0;
+  for (const int32_t position : rows.positions) keys += position + 1;
+  return keys;
 }
 
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
@@ -73,7 +74,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
-  BATON_CHECK(options.mixed_prefill_tokens > 0);
+  BATON_CHECK(options.itl_stretch >= 1 && options.min_mixed_tokens > 0);
 }
 
 // --- events
@@ -201,7 +202,7 @@ bool WorkerCore::Turn() {
   LendPages();
   const bool has_step = step.n_rows + step.n_prefill > 0;
   if (has_step) RunStep(step);
-  const bool has_block = RunSliceBlock(RowsBeside(step));
+  const bool has_block = RunSliceBlock(step);
   ReportLoad(ports_.clock());
   const bool has_pages_to_tell = ReportPages();
   SendReport();
@@ -212,18 +213,17 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   builder_.Clear();
   Step step;
   step.n_rows = decode_.Contribute(now, lender_.reclaimable(), &builder_);
-  int budget = limits_.max_step_tokens - step.n_rows;
-  if (step.n_rows > 0) budget = std::min(budget, options_.mixed_prefill_tokens);
+  step.keys = KeysOf(builder_.batch());
+  step.budget = TokensBeside(step.n_rows, step.keys);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
   const int scored_cost = step.n_rows > 0 ? kScoredCost : 1;
-  step.n_prefill = prefill_.Contribute(budget, kept, now, &builder_, scored_cost);
+  step.n_prefill = prefill_.Contribute(step.budget, kept, now, &builder_, scored_cost);
   if (builder_.n_tokens() > 0) backend_->Begin(builder_.batch());
   return step;
 }
 
 void WorkerCore::LendPages() {
-  const double wait_seconds =
-      static_cast<double>(decode_.steps_to_first_end()) * metrics_.load.decode_step_seconds;
+  const double wait_seconds = static_cast<double>(decode_.steps_to_first_end()) * plain_seconds_;
   const LenderNeeds needs{.taken_pages = prefill_.prompts().pages().taken(),
                           .wanted_pages = prefill_.prompts().pages().wanted(),
                           .growth_pages = decode_.growth_pages(),
@@ -267,20 +267,32 @@ void WorkerCore::FinishMasks() {
   for (SequenceSampling* sequence : decode_.unmasked()) sequence->MakeMask();
 }
 
-// Rows of a slice's block in the turn of such a step. Those of one layer cost a layer's share of as
-// many prompt tokens, and rows of the batch wait for no more of these than beside chunks.
-int WorkerCore::RowsBeside(const Step& step) const {
-  if (step.n_rows == 0) return limits_.max_step_tokens;
-  const int tokens = options_.mixed_prefill_tokens - step.n_prefill;
-  return std::min(limits_.max_step_tokens, tokens * backend_->model().n_layers);
+// Prompt tokens beside rows that read so many keys: as many as make the step itl_stretch times as
+// long. What their attention costs is taken to be that of the queue's tokens on average: more than
+// it is at the beginning of a prompt, and what it is at the end.
+int WorkerCore::TokensBeside(int n_rows, double keys) const {
+  const int max_tokens = limits_.max_step_tokens - n_rows;
+  if (n_rows == 0) return max_tokens;
+  const PromptQueue::Work queued = prefill_.prompts().queue().queued();
+  const StepCost& step = step_meter_.cost();
+  const double pairs = queued.pairs / static_cast<double>(std::max<int64_t>(queued.tokens, 1));
+  const double of_token = step.beside * prefill_meter_.cost().Work(1, pairs);
+  const double seconds = (options_.itl_stretch - 1) * step.Seconds(n_rows, keys);
+  const double tokens = of_token > 0 ? std::min<double>(seconds / of_token, max_tokens) : 0;
+  return std::min(max_tokens, std::max(options_.min_mixed_tokens, static_cast<int>(tokens)));
 }
 
 // False: there is no slice, or it waits.
-bool WorkerCore::RunSliceBlock(int max_rows) {
+bool WorkerCore::RunSliceBlock(const Step& step) {
   if (!prefill_.has_slice()) {
     slice_waits_since_ = absl::InfiniteFuture();
     return false;
   }
+  // Rows in one layer cost a layer's share of as many prompt tokens, and rows of the batch wait for
+  // no more of these than beside chunks.
+  const int budget_rows = (step.budget - step.n_prefill) * backend_->model().n_layers;
+  const int max_rows =
+      step.n_rows == 0 ? limits_.max_step_tokens : std::min(limits_.max_step_tokens, budget_rows);
   if (max_rows <= 0) return true;
   const absl::Time start = ports_.clock();
   const std::optional<SliceBlock> block = prefill_.NextBlock(max_rows);
@@ -318,9 +330,14 @@ void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration
   metrics_.last_step_seconds = seconds;
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
-  if (n_rows == 0)
-    prefill_meter_.Add(n_prefill, PairsOf(builder_.batch()), absl::ToDoubleSeconds(layers));
-  if (n_prefill == 0) Mix(&metrics_.load.decode_step_seconds, seconds);
+  const double pairs = PairsOf(builder_.batch(), n_rows);
+  if (n_rows == 0) return prefill_meter_.Add(n_prefill, pairs, absl::ToDoubleSeconds(layers));
+  plain_seconds_ = step_meter_.cost().Seconds(n_rows, step.keys);
+  if (!builder_.batch().scored_rows.empty()) return;  // the cost of scoring is not fitted
+  // Where prompts hardly have steps of their own, what is left of mixed ones must do.
+  if (n_prefill > 0 && prefill_meter_.fitted_tokens() < WorkerLoad::kKnownTokens)
+    return prefill_meter_.Add(n_prefill, pairs, seconds - plain_seconds_);
+  step_meter_.Add(n_rows, step.keys, prefill_meter_.cost().Work(n_prefill, pairs), seconds);
 }
 
 // --- effects and reports
@@ -364,6 +381,7 @@ WorkerLoad WorkerCore::Load() const {
   load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_cost = prefill_meter_.cost();
   load.fitted_tokens = prefill_meter_.fitted_tokens();
+  load.step_cost = step_meter_.cost();
   return load;
 }
 

@@ -29,6 +29,7 @@
 #include "worker/grammar_desk.h"
 #include "worker/mask_thread.h"
 #include "worker/prefill_meter.h"
+#include "worker/step_meter.h"
 #include "worker/worker_metrics.h"
 
 namespace baton {
@@ -37,7 +38,10 @@ struct WorkerCoreOptions {
   PrefillOptions prefill{};
   DecodeOptions decode{};
   bool reuse_kv = true;  // prompts begin with pages of earlier prompts and sequences, if still here
-  int mixed_prefill_tokens = 64;  // prefill tokens of a step that carries decode rows
+  // A step with decode rows takes prompt tokens, too, until it is so many times as long as without
+  // them; and in any case so many, so that prompts get on.
+  double itl_stretch = 1.25;
+  int min_mixed_tokens = 16;
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
@@ -67,7 +71,8 @@ struct WorkerPorts {
 class WorkerCore {
  public:
   // Backend and pool outlive the core. max_batch is at least 1 and below the engine's
-  // max_step_tokens; mixed_prefill_tokens, self and max_context are positive.
+  // max_step_tokens; itl_stretch is at least 1, min_mixed_tokens, self and max_context are
+  // positive.
   WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
              KvPool* pool, WorkerPorts ports);
 
@@ -92,13 +97,15 @@ class WorkerCore {
   void CancelAll();
   struct Step {
     int n_rows = 0, n_prefill = 0;
+    double keys = 0;  // that the rows read
+    int budget = 0;   // prompt tokens that it may have, those of a slice's block among them
   };
   Step ComposeStep(absl::Time now);  // without rows and tokens: no step
   void LendPages();
   void RunStep(const Step& step);
   void FinishMasks();
-  bool RunSliceBlock(int max_rows);
-  int RowsBeside(const Step& step) const;
+  bool RunSliceBlock(const Step& step);  // beside the step
+  int TokensBeside(int n_rows, double keys) const;
   // layers: the part of the duration that was no sampling and scoring.
   void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
   void TakeEffects();
@@ -132,6 +139,8 @@ class WorkerCore {
   bool load_changed_ = false;
   WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
   PrefillMeter prefill_meter_;
+  StepMeter step_meter_;
+  double plain_seconds_ = 0;  // predicted for the last step with rows, without its prompt tokens
 };
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 #include "worker/worker_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/control_codec.h"
 
 namespace baton {
 
@@ -10,6 +11,10 @@ void DeclareWorker(const std::string& section, WorkerOptions* options, Settings*
                 65536, "tokens of one engine step");
   settings->Int(absl::StrCat(section, ".max_batch"), &options->core.decode.max_batch, 1, 4096,
                 "sequences decoded at once");
+  settings->Number(
+      absl::StrCat(section, ".itl_stretch"), &options->core.itl_stretch, 1,
+      ControlLimits::kItlStretch,
+      "a step that decodes takes prompt tokens, too, until it is so many times as long");
   settings->Bool(absl::StrCat(section, ".reuse_kv"), &options->core.reuse_kv,
                  "prompts reuse KV of earlier prompts and answers with the same beginning");
 }

@@ -72,7 +72,6 @@ class KvPool {
   bool NeedsAll(int32_t id) const { return holders_[id] > trims_[id]; }
   // True if all planes of the page are there.
   bool is_whole(int32_t id) const;
-  bool is_cached(int32_t id) const { return is_cached_[id]; }
 
   // Takes n pages, zeroed, appended to *out, all or nothing; false when fewer than n are free. May
   // evict cached pages.

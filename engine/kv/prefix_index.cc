@@ -61,7 +61,7 @@ void PrefixIndex::Enter(std::span<const int32_t> tokens, int32_t page, PrefixCha
     chain->last = same != nullptr ? same->serial : next_serial_++;
     return;
   }
-  if (!IsWhole(page) || pool_->is_cached(page)) {
+  if (!IsWhole(page) || SaltOf(page).has_value()) {
     chain->last = next_serial_++;
     return;
   }
@@ -87,8 +87,9 @@ std::vector<PageName> PrefixIndex::Names() const {
 }
 
 std::optional<uint64_t> PrefixIndex::SaltOf(int32_t page) const {
-  if (!pool_->is_cached(page)) return std::nullopt;
-  return entries_.at(key_of_[page]).salt;
+  const auto it = entries_.find(key_of_[page]);
+  const bool is_entry = it != entries_.end() && it->second.page == page;
+  return is_entry ? std::make_optional(it->second.salt) : std::nullopt;
 }
 
 void PrefixIndex::Forget(int32_t page) {

@@ -104,9 +104,9 @@ void PagePromise::SetAside(std::vector<int32_t> page_ids, int64_t now_us) {
 
 std::vector<int32_t> PagePromise::Hold(std::vector<int32_t> pages) {
   const bool fits = std::ssize(pages) <= ticket_.kv_pages;
-  if (state_ != State::kWaiting || ticket_.is_named() || !held_.empty() || !fits) return pages;
-  held_ = std::move(pages);
-  return {};
+  held_told_ = true;
+  if (state_ != State::kWaiting || ticket_.is_named() || !fits) return pages;
+  return std::exchange(held_, std::move(pages));
 }
 
 void PagePromise::Take(int64_t now_us) {

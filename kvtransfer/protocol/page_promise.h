@@ -46,10 +46,9 @@ class PagePromise {
   const std::vector<wire::Handoff>& open() const { return open_; }  // in order of OPEN
 
   // --- pages
-  // While it waits: these are the first of its pages, and have their KV. Returns those that there
-  // is no use for.
+  // While it waits: these, perhaps none, are the first of its pages, and have their KV. Returns
+  // those that there is no use for: these, or those of the call before.
   std::vector<int32_t> Hold(std::vector<int32_t> pages);
-  std::vector<int32_t> GiveHeldBack() { return std::exchange(held_, {}); }  // while it waits
   // Pages that it needs from the receive pool.
   int32_t pages_to_take() const { return ticket_.promise_pages - n_held(); }
   // Takes them; the pool must have that many free pages.
@@ -79,6 +78,8 @@ class PagePromise {
   bool ended() const { return state_ == State::kComplete || state_ == State::kFailed; }
   const absl::Status& status() const { return status_; }  // of Fail; OK before
   int32_t bound_pages() const;                            // pages taken from the receive pool
+  // True until Hold was called, if the sink is expected to have some of the pages.
+  bool awaits_held() const { return ticket_.held_pages > 0 && !held_told_; }
   int32_t n_held() const { return static_cast<int32_t>(held_.size()); }
   // The first cell that was missing before the first handoff.
   const CellPlace& first_missing() const { return first_missing_; }
@@ -98,7 +99,8 @@ class PagePromise {
   MachineState<State> state_;
   int64_t touched_us_;  // last sign of progress by a handoff
 
-  std::vector<int32_t> held_;        // the first of its pages, which have their KV
+  std::vector<int32_t> held_;  // the first of its pages, which have their KV
+  bool held_told_ = false;
   std::vector<int32_t> page_ids_;    // (kv_pages), -1: not bound yet
   std::vector<bool> here_;           // (n_planes, kv_pages): the cell is verified and in place
   std::vector<CellRect> ranges_;     // of all its handoffs: rectangles of pages

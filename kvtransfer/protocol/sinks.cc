@@ -28,7 +28,7 @@ absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
       (ticket.is_named() ? ticket.kv_pages == 0 : ticket.promise_pages < ticket.kv_pages))
     return absl::InvalidArgumentError("the ticket's page counts make no sense");
   if (ticket.first_page < 0 || ticket.n_pages < 0 || (ticket.n_pages == 0 && ticket.kv_pages > 0) ||
-      int64_t{ticket.first_page} + ticket.n_pages > ticket.kv_pages)
+      int64_t{ticket.first_page} + ticket.n_pages > ticket.kv_pages || ticket.held_pages < 0)
     return absl::InvalidArgumentError("the ticket's range makes no sense");
   if (const int32_t n_pages = std::max(ticket.promise_pages, ticket.kv_pages);
       n_pages > setup.pool.n_pages)
@@ -109,8 +109,8 @@ void Sinks::On(LendHeld& command, int64_t) {
 }
 
 void Sinks::On(ReclaimHeld&, int64_t) {
-  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
-  for (const wire::Handoff& key : waiting_) GiveBack(promises_.at(key).GiveHeldBack());
+  for (auto& [key, pages] : held_) GiveBack(std::exchange(pages, {}));  // the key says it was told
+  for (const wire::Handoff& key : waiting_) GiveBack(promises_.at(key).Hold({}));
 }
 
 void Sinks::GiveBack(std::vector<int32_t> pages) {
@@ -268,6 +268,10 @@ void Sinks::PromiseWaiting(int64_t now_us) {
     };
     if (std::none_of(promise.open().begin(), promise.open().end(), is_waiting)) {
       ++it;  // all are suspended: the promise keeps its place
+      continue;
+    }
+    if (promise.awaits_held()) {
+      ++it;
       continue;
     }
     if (promise.pages_to_take() > receive_pool_.free_pages()) break;

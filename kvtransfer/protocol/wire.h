@@ -80,9 +80,9 @@ struct Promise {
   Handoff handoff;
   uint64_t chunk_bytes = 0;   // longest chunk that the sink accepts
   uint64_t window_bytes = 0;  // maximum of bytes announced and not acknowledged
-  // What is in place and not sent. Named pages: planes [0, here_planes) of all pages and plane
-  // here_planes of pages [0, here_pages), from an earlier handoff. Lent pages: all planes of the
-  // promise's pages [0, held_pages), of earlier sequences.
+  // Tells what is in place and not sent. Named pages: planes [0, here_planes) of all pages and
+  // plane here_planes of pages [0, here_pages), from an earlier handoff. Lent pages: all planes of
+  // the promise's pages [0, held_pages), of earlier sequences.
   uint32_t here_planes = 0, here_pages = 0, held_pages = 0;
 };
 // No free pages yet; the sink keeps the request and promises later.

@@ -84,6 +84,7 @@ wire::WorkerReport LoadReport(int n_events = 1) {
     wire::WorkerLoad* const load = report.add_events()->mutable_load();
     load->set_decode_rows(1 + i);
     load->mutable_prefill_cost()->set_n_layers(1);
+    load->mutable_step_cost();
   }
   return report;
 }

@@ -1,123 +1,7 @@
-#include "decode_worker/decode_batch.h"
-
-#include <catch2/catch.hpp>
-#include <map>
-#include <optional>
-
-#include "tests/support/hash_backend.h"
-#include "tests/support/sequential_run.h"
+#include "tests/decode_worker/decode_batch_fixture.h"
 
 namespace baton {
 namespace {
-
-constexpr int kPageTokens = 4;
-
-struct DecodeBatchFixture {
-  explicit DecodeBatchFixture(int max_batch = 8, int n_pages = 200,
-                              TransitionCounts* transitions = nullptr,
-                              const std::vector<int>& windows = {}, const RopeDesc& rope = {})
-      : backend(kPageTokens, 3, windows, rope) {
-    DecodeOptions options;
-    options.transitions = transitions;
-    options.max_batch = max_batch;
-    options.max_sequences = 20;
-    pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
-    backend.SetPool(pool.get());
-    index.emplace(pool.get());
-    batch = std::make_unique<DecodeBatch>(options, backend.model(), pool.get(), &*index);
-  }
-
-  static std::vector<int32_t> Prompt(RequestId id, int n) {
-    std::vector<int32_t> prompt;
-    for (int i = 0; i < n; ++i)
-      prompt.push_back(static_cast<int32_t>((id * 13 + i * 5) % HashBackend::kVocab));
-    return prompt;
-  }
-  static DecodeRequest Request(RequestId id, int n_prompt, int max_tokens) {
-    DecodeRequest request;
-    request.request_id = id;
-    request.epoch = 1;
-    request.ticket_id = {.high = 0, .low = id};
-    request.tokens = Prompt(id, n_prompt);
-    request.max_tokens = max_tokens;
-    request.sampling.temperature = 0;
-    request.want_digests = true;
-    return request;
-  }
-  // Returns KV of a prompt and its first token, as a prefill makes them.
-  HandoffArrived Kv(RequestId id, int n_prompt, int n_pages) {
-    HandoffArrived kv;
-    kv.ticket_id = {.high = 0, .low = id};
-    kv.epoch = 1;
-    kv.request_id = id;
-    kv.transfer_us = 11;
-    REQUIRE(pool->Take(n_pages, &kv.pages));
-    const std::vector<int32_t> prompt = Prompt(id, n_prompt);
-    builder.Clear();
-    builder.WantLogits(builder.AddPiece(prompt, 0, kv.pages) + n_prompt - 1);
-    backend.Begin(builder.batch());
-    backend.RunLayers(0, 3);
-    kv.record = {
-        .first_token = sampler.Sample(backend.logits(0), {.temperature = 0}, n_prompt).token,
-        .n_tokens = n_prompt};
-    return kv;
-  }
-  void Arrive(HandoffArrived kv) { batch->On(kv, now); }
-  int Step() {
-    builder.Clear();
-    const int rows = batch->Contribute(now, reclaimable, &builder);
-    if (rows > 0) {
-      now += absl::Milliseconds(1);
-      backend.Begin(builder.batch());
-      backend.RunLayers(0, 3);
-      batch->StepDone(backend, &sampler, now);
-    }
-    Collect();
-    return rows;
-  }
-  void Collect() {
-    for (const DecodeEffect& effect : batch->TakeEffects()) {
-      if (std::holds_alternative<TransferCommand>(effect)) {
-        ++handoff_cancels;
-        continue;
-      }
-      const WorkerEvent& event = std::get<WorkerEvent>(effect);
-      if (auto* token = std::get_if<TokenOut>(&event)) {
-        tokens[token->request_id].push_back(token->token);
-        digests[token->request_id].push_back(token->digest);
-        logprobs[token->request_id].push_back(token->logprobs);
-      }
-      if (auto* part = std::get_if<PartEnded>(&event)) ends[part->request_id] = *part;
-    }
-    REQUIRE(pool->held() == batch->pages_held() + n_lent);
-  }
-  // Checks every token except the first, which the prefill made.
-  void CheckExact(RequestId id, int n_prompt, int max_tokens,
-                  const std::vector<int32_t>& stops = {}) {
-    HashBackend reference(kPageTokens, 3, backend.model().windows);
-    SequentialTokens expected =
-        SequentialRun(&reference, Prompt(id, n_prompt), max_tokens, {.temperature = 0}, stops);
-    expected.tokens.erase(expected.tokens.begin());
-    expected.digests.erase(expected.digests.begin());
-    REQUIRE(tokens[id] == expected.tokens);
-    REQUIRE(digests[id] == expected.digests);
-  }
-
-  HashBackend backend;
-  std::unique_ptr<KvPool> pool;
-  std::optional<PrefixIndex> index;
-  std::unique_ptr<DecodeBatch> batch;
-  StepBuilder builder;
-  Sampler sampler;
-  absl::Time now = absl::UnixEpoch();
-  std::map<RequestId, std::vector<int32_t>> tokens;
-  std::map<RequestId, std::vector<uint64_t>> digests;
-  std::map<RequestId, std::vector<std::vector<TokenLogprob>>> logprobs;
-  std::map<RequestId, PartEnded> ends;
-  int handoff_cancels = 0;
-  int reclaimable = 0;
-  int n_lent = 0;
-};
 
 TEST_CASE("a row's range of longrope follows from its prompt and the tokens wanted") {
   DecodeBatchFixture b(8, 200, nullptr, {}, LongropeFrom(9));
@@ -130,6 +14,17 @@ TEST_CASE("a row's range of longrope follows from its prompt and the tokens want
   REQUIRE((batch.ropes[0] == RopeRange::kShort && batch.ropes[1] == RopeRange::kLong));
   while (b.Step() > 0) {
   }
+}
+
+TEST_CASE("pages are expected for sequences of other workers only") {
+  DecodeBatchFixture b;
+  DecodeRequest local = DecodeBatchFixture::Request(1, 5, 4);
+  local.is_local = true;  // the prompt has taken pages for it
+  b.batch->Expect(local, b.now);
+  REQUIRE(b.batch->expected_pages() == 0);
+  b.batch->Expect(DecodeBatchFixture::Request(2, 5, 4), b.now);
+  REQUIRE(b.batch->expected_pages() >= 2);
+  b.batch->CancelAll();
 }
 
 TEST_CASE("a sequence joins at the next step, whichever of request and KV comes first") {
@@ -495,45 +390,6 @@ TEST_CASE("rows give back what fell out of the window, and go on in what others 
   }
   REQUIRE(b.pool->held() == 0);
   REQUIRE(b.pool->free() == n_pages);
-}
-
-TEST_CASE("full pages of a sequence are found afterwards, generated tokens included") {
-  constexpr int kPrompt = 6, kTokens = 10;  // the last one's KV is not written: 15 tokens
-  const std::vector<int> windows = GENERATE(std::vector<int>{}, std::vector<int>{0, 5, 5});
-  DecodeBatchFixture b(8, 40, nullptr, windows);
-  DecodeRequest request = DecodeBatchFixture::Request(1, kPrompt, kTokens);
-  request.cache_salt = 7;
-  b.batch->Expect(request, b.now);
-  HandoffArrived kv = b.Kv(1, kPrompt, 2);
-  std::vector<int32_t> all = DecodeBatchFixture::Prompt(1, kPrompt);
-  all.push_back(kv.record.first_token);
-  b.Arrive(std::move(kv));
-  const auto found = [&](uint64_t salt) {
-    PrefixChain chain = PrefixChain::Beginning(salt, RopeRange::kShort);
-    std::vector<int32_t> pages;
-    b.index->Hold(all, &chain, &pages);
-    return pages;
-  };
-  std::vector<int32_t> pages = found(7);
-  CHECK(pages.size() == 1);  // at once; the second page is not full
-  b.pool->Give(pages);
-  while (b.Step() > 0) {
-  }
-  b.CheckExact(1, kPrompt, kTokens);
-  CHECK(b.pool->held() == 0);
-  all.insert(all.end(), b.tokens[1].begin(), b.tokens[1].end());
-  CHECK(found(0).empty());
-  pages = found(7);
-  // Planes behind a window are gone, unless pages are plenty; a page without them is not found.
-  REQUIRE(pages.size() == 3);
-  // What was found is the KV: the last page's tokens go on as the row did.
-  REQUIRE(b.pool->Take(1, &pages));
-  b.builder.Clear();
-  b.builder.WantLogits(b.builder.AddPiece(std::span(all).subspan(12, 3), 12, pages) + 2);
-  b.backend.Begin(b.builder.batch());
-  b.backend.RunLayers(0, 3);
-  CHECK(b.sampler.Sample(b.backend.logits(0), {.temperature = 0}, 15).token == all[15]);
-  b.pool->Give(pages);
 }
 
 }  // namespace

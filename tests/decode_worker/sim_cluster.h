@@ -82,6 +82,7 @@ class SimCluster {
     std::unique_ptr<WorkerCore> core;
     std::deque<RouterMessage> messages;
     bool awake = true;
+    bool is_settled = true;  // no message since its last turn: all its effects are out
   };
   void Dispatch(RequestId id);
   void DispatchPreempted();  // as the router does

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<Link>> MakeUcxLinkWithoutAcks() {
 InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
   RouterOptions router;
+  router.local = options.local;
   router.relay.min_tokens = options.relay_min_tokens;
   router.relay.max_ranks = router.relay.min_ranks = options.relay_max_ranks;
   router_ = std::make_unique<Router>(router, key, RandomId);

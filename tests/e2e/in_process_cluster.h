@@ -24,6 +24,7 @@ struct InProcessOptions {
   int max_batch = 40;
   int chunk_tokens = 0;
   int relay_min_tokens = 0;
+  bool local = false;       // decode workers may compute prompts
   int relay_max_ranks = 2;  // also the min, if the workers exist
   GrammarCompilerFn compile_grammar;
   bool withhold_acks = false;  // by the KV links of all workers (tests/support/withheld_acks.h)

@@ -90,27 +90,27 @@ TEST_CASE("every message survives its encoding") {
 TEST_CASE("golden vectors of the encoding") {
   const auto hex = [](const Message& message) { return absl::BytesToHexString(Encode(message)); };
   CHECK(hex(Nack{kHandoff, 42, NackReason::kTooBig}) ==
-        "42544e3105000700b273b98c"
+        "42544e3106000700b273b98c"
         "18171615141312112827262524232221343332312a00000005000000");
   CHECK(hex(Commit{kHandoff, -5, 1000}) ==
-        "42544e310500090054135f47"
+        "42544e310600090054135f47"
         "1817161514131211282726252423222134333231fbffffffe8030000");
   CHECK(hex(Cancel{kHandoff, 1, "no"}) ==
-        "42544e3105000b00f43963b1"
+        "42544e3106000b00f43963b1"
         "18171615141312112827262524232221343332310100000002006e6f");
-  CHECK(hex(Ping{8}) == "42544e3105000d009d11070f0800000000000000");
+  CHECK(hex(Ping{8}) == "42544e3106000d009d11070f0800000000000000");
   CHECK(absl::BytesToHexString(std::string(ViewOf(Encode(SomeHeader())))) ==
-        "42544e31050000001817161514131211282726252423222134333231"  // handoff
+        "42544e31060000001817161514131211282726252423222134333231"  // handoff
         "02000000030000000400000005000000"                          // planes, pages
         "701700004847464544434241585756555453525107000000"          // length, ends, seq
-        "000000006463626109cec4ed");
+        "0000000064636261b319b0a7");
 }
 
 TEST_CASE("fixed bytes of one message of each type") {
   std::string all;
   for (const Message& message : OneOfEach()) all += Encode(message);
-  CHECK(all.size() == 727);
-  CHECK(Crc32c(all.data(), all.size()) == 0x3e4228cb);
+  CHECK(all.size() == 735);
+  CHECK(Crc32c(all.data(), all.size()) == 0x28d3c9d0);
 }
 
 TEST_CASE("a chunk header survives its encoding, and no single flipped bit does") {

@@ -82,16 +82,15 @@ TEST_CASE("the link of the last rank carries nothing of the chain") {
 
 TEST_CASE("a slow link between two ranks that do not hand over to each other is not met") {
   std::vector<OfferedWorker> offered = Idle(3);
-  const std::vector<ChainLink> fast(3, kFast);
-  for (OfferedWorker& worker : offered) worker.links = fast;
-  offered[0].links[2] = {1e4, 1e-4};
+  const ChainLink slow{1e4, 1e-4};
+  offered[0].link_to = [&](int to) { return to == 2 ? slow : kFast; };
   const auto ranks = [&] {
     return RanksOf(PlanRelay(Cost(), PlanRecord(), offered,
                              {.tokens = 8192, .rules = {.min_ranks = 3, .max_ranks = 3}}))
         .size();
   };
   CHECK(ranks() == 3);
-  offered[1].links[2] = {1e4, 1e-4};
+  offered[1].link_to = offered[0].link_to;
   CHECK(ranks() == 1);
 }
 

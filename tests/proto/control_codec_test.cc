@@ -6,110 +6,13 @@
 #include <limits>
 #include <random>
 
+#include "tests/proto/every_message.h"
 #include "tests/support/control_bytes.h"
 
 namespace baton {
 namespace {
 
 using Catch::Contains;
-
-std::vector<RouterMessage> EveryMessage() {
-  PrefillRequest prefill{
-      .request_id = 0xF000000000000001, .epoch = 3, .want_digests = true, .cache_salt = ~1ull};
-  Ticket ticket{.id = {.high = 5, .low = ~0ull},
-                .epoch = 3,
-                .request_id = prefill.request_id,
-                .sink = 9,
-                .promise = {.high = 3, .low = ~1ull},
-                .kv_pages = 2,
-                .promise_pages = 7,
-                .first_page = 1,
-                .n_pages = 1};
-  SignTicket(ClusterKey{1}, ticket);
-  const KvOutput to_decode{
-      .ticket = ticket, .peer = {.incarnation = 9, .address = "127.0.0.1:7"}, .first_page = 1};
-  prefill.tokens = {0, 1, std::numeric_limits<int32_t>::max()};
-  prefill.sampling = {.temperature = 0.7f, .top_k = -1, .top_p = 0.9f, .seed = ~0ull};
-  prefill.max_total_tokens = 77;
-  prefill.slices = {
-      {.begin = 2, .end = 3, .inflow = {.high = ~0ull, .low = 6}, .outputs = {to_decode}}};
-  PrefillRequest head = prefill;
-  KvOutput to_rank{.ticket = ticket, .peer = {.incarnation = 8, .address = "prefill:3"}};
-  to_rank.ticket.promise_pages = to_rank.ticket.first_page = 0;
-  to_rank.ticket.n_pages = 2;
-  head.wants_first_token = false;
-  head.pages_at_once = true;
-  head.slices = {
-      {.begin = 0, .end = 1, .outputs = {to_rank}},
-      {.begin = 1, .end = 2},
-      {.begin = 2, .end = 3, .inflow = {.high = 5, .low = ~0ull}, .outputs = {to_rank, to_decode}}};
-  DecodeRequest decode{.request_id = 2,
-                       .epoch = 1,
-                       .ticket_id = {.high = 1, .low = 2},
-                       .tokens = {6, 7, 8},
-                       .max_tokens = 4,
-                       .cache_salt = ~0ull,
-                       .sampling = prefill.sampling,
-                       .stop_tokens = {5, 0},
-                       .want_digests = true};
-  return {prefill,       decode, CancelRequest{.request_id = 4, .epoch = 5},
-          DrainWorker{}, head,   TellPages{}};
-}
-
-WorkerReport EveryEvent() {
-  WorkerAnnounce announce{.incarnation = 1, .name = "prefill0", .role = Role::kPrefill};
-  announce.transfer = {.incarnation = 1, .address = "127.0.0.1:9"};
-  announce.model_fingerprint = ~0ull;
-  announce.numerics_id = "cpu-x86";
-  announce.layout_id = "bf16";
-  announce.page_tokens = 64;
-  announce.pages_total = 100;
-  announce.max_context = 4096;
-  announce.max_batch = 32;
-  announce.max_slice_tokens = 8192;
-  announce.link_bytes_per_second = 1.5e9;
-  announce.reuses_kv = true;
-  announce.cpu_group = ~0ull;
-  announce.cpu_share = 0.5;
-  announce.prefill_cost = {.n_layers = 28, .kv_bytes = 2048};
-  announce.short_range_tokens = 4096;
-  const PrefillCost cost{
-      .n_layers = 28, .token = 1e-3, .pair = 2e-8, .extra_tokens = 250, .kv_bytes = 2048};
-  const WorkerLoad load{.prefill_queued_tokens = 1,
-                        .prefill_queued_pairs = 1e7,
-                        .decode_rows = 2,
-                        .decode_waiting = 3,
-                        .pages_free = 4,
-                        .prefill_cost = cost,
-                        .fitted_tokens = 700,
-                        .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
-                                  {.peer = 2, .bytes_per_second = 3e9}},
-                        .decode_step_seconds = 6.5e-3,
-                        .draining = true};
-  const TokenOut token{
-      .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
-  const PartEnded ended{.request_id = 1,
-                        .epoch = 2,
-                        .was_prefill = true,
-                        .reason = EndReason::kFailed,
-                        .fault = PartFault::kHandoff,
-                        .ticket_id = {.high = 7, .low = ~0ull},
-                        .message = "bytes that are no UTF-8: \xFF\xC0",
-                        .queue_us = 1,
-                        .compute_us = 2,
-                        .transfer_us = 3,
-                        .recomputed_tokens = 4,
-                        .reused_tokens = 5};
-  return {.events = {
-              announce, load, token, ended,
-              NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
-              PromptComputed{
-                  .request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7, .reused_tokens = 8},
-              CachedPages{.number = ~0ull,
-                          .restart = true,
-                          .lost = {{1, ~0ull}},
-                          .entered = {{~0ull, 2}, {3, 4}}}}};
-}
 
 void CheckPrefill(const PrefillRequest& a, const PrefillRequest& b) {
   CHECK(a.request_id == b.request_id);
@@ -213,6 +116,8 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(announce.max_batch == 32);
   CHECK(announce.prefill_cost == PrefillCost{.n_layers = 28, .kv_bytes = 2048});
   CHECK(announce.max_slice_tokens == 8192);
+  CHECK(announce.itl_stretch == 1.5);
+  CHECK(announce.min_mixed_tokens == 32);
   CHECK(announce.link_bytes_per_second == 1.5e9);
   CHECK(announce.reuses_kv);
   CHECK(announce.short_range_tokens == 4096);
@@ -225,7 +130,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(load.prefill_cost == std::get<WorkerLoad>(in.events[1]).prefill_cost);
   CHECK(load.links == std::get<WorkerLoad>(in.events[1]).links);
   CHECK(load.fitted_tokens == 700);
-  CHECK(load.decode_step_seconds == 6.5e-3);
+  CHECK(load.step_cost == std::get<WorkerLoad>(in.events[1]).step_cost);
   CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);
   CHECK(token.request_id == ~0ull);
@@ -384,9 +289,10 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
              }),
              Contains("load.prefill_queued_pairs"));
   CHECK_THAT(Refusal([](R* r) {
-               kLoad(r)->set_decode_step_seconds(std::numeric_limits<double>::infinity());
+               r->mutable_events(1)->mutable_load()->mutable_step_cost()->set_base(
+                   std::numeric_limits<double>::infinity());
              }),
-             Contains("load.decode_step_seconds"));
+             Contains("load.step_cost.base"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_token(-1); }),
              Contains("token.token"));
   CHECK_THAT(Refusal([](R* r) { r->mutable_events(2)->mutable_token()->set_position(0); }),

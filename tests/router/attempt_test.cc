@@ -79,7 +79,7 @@ TEST_CASE("a new attempt tells the timeline what it is, and nothing of an earlie
   CHECK(timeline.took == absl::ZeroDuration());
   CHECK(attempt.OpenWorkers() == Incarnations{kDecode, kTail, kHead});
   CHECK_FALSE(attempt.spoke());
-  CHECK(attempt.kept().worker == 0);
+  CHECK(attempt.kept().empty());
   CHECK(attempt.Hopeless().ok());
   CHECK(attempt.Broken().message.empty());
 }
@@ -234,12 +234,13 @@ TEST_CASE("an outcome is told once, if the prediction could have been right") {
   CHECK_FALSE(told(scored));
 }
 
-TEST_CASE("the worker that computed the prompt may keep its KV") {
+TEST_CASE("the workers that computed the prompt may keep its KV") {
   AttemptFixture f(RelayPlanOfTwo());
-  f.attempt.OnGivenUp({.worker = kHead, .tokens = 16}, kNow);
-  CHECK(f.attempt.kept().worker == kHead);
+  using Kept = std::vector<CachedPrefix>;
+  f.attempt.OnGivenUp({{.worker = kHead, .tokens = 16}}, kNow);
+  CHECK(f.attempt.kept() == Kept{{.worker = kHead, .tokens = 16}});
   REQUIRE(f.attempt.OnPromptComputed(kTail, {.epoch = 1}, kNow).ok());
-  CHECK(f.attempt.kept() == CachedPrefix{.worker = kTail, .tokens = 20});
+  CHECK(f.attempt.kept() == Kept{{.worker = kHead, .tokens = 16}, {.worker = kTail, .tokens = 20}});
   CHECK_FALSE(f.attempt.OnPromptComputed(kHead, {.epoch = 1}, kNow).ok());
 }
 

@@ -26,17 +26,17 @@ void Reserve(Ledger& ledger, RequestId request, const Plan& plan = kPlan) {
 TEST_CASE("an attempt takes work at its prefill worker, a row and promised pages at the other") {
   Ledger ledger;
   Reserve(ledger, 1);
-  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 40);
-  CHECK_FALSE(ledger.At(kTail).parts.at(1).is_slice);
-  CHECK(ledger.At(kTail).rows_held == 0);
-  CHECK(ledger.At(kDecode).parts.at(1).prefill.tokens == 0);
-  CHECK(ledger.At(kDecode).rows_held == 1);
+  CHECK(ledger.At(kTail).prompts.at(1).work.tokens == 40);
+  CHECK_FALSE(ledger.At(kTail).prompts.at(1).is_slice);
+  CHECK(ledger.At(kTail).held.rows == 0);
+  CHECK(ledger.At(kDecode).prompts.empty());
+  CHECK(ledger.At(kDecode).held.rows == 1);
   CHECK(ledger.At(kDecode).pages_held == 4);  // the prompt's and one to grow into
   CHECK(ledger.pages_held() == 4);
   ledger.Release(1, kPlan);
   CHECK(ledger.At(kTail).parts.empty());
   CHECK(ledger.At(kDecode).parts.empty());
-  CHECK(ledger.At(kDecode).rows_held == 0);
+  CHECK(ledger.At(kDecode).held.rows == 0);
   CHECK(ledger.pages_held() == 0);
   ledger.Release(1, kPlan);  // no effect
   CHECK(ledger.pages_held() == 0);
@@ -64,23 +64,57 @@ TEST_CASE("a worker that does both has one part") {
   const Plan plan{.slices = {{kTail, 40}}, .decode = kTail};
   Reserve(ledger, 1, plan);
   REQUIRE(ledger.At(kTail).parts.size() == 1);
-  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 40);
+  CHECK(ledger.At(kTail).prompts.at(1).work.tokens == 40);
   CHECK(ledger.At(kTail).parts.at(1).decodes);
   ledger.OnPrefillComputed(kTail, 1);
-  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 0);
-  CHECK(ledger.At(kTail).rows_held == 1);
+  CHECK(ledger.At(kTail).prompts.empty());
+  CHECK(ledger.At(kTail).held.rows == 1);
   ledger.Release(1, plan);
   CHECK(ledger.At(kTail).parts.empty());
   CHECK(ledger.pages_held() == 0);
 }
 
+TEST_CASE("KV is under way until the decode worker has told a token; then its row runs") {
+  Ledger ledger;
+  Reserve(ledger, 1);
+  Reserve(ledger, 2);
+  REQUIRE(ledger.At(kTail).sending.size() == 1);
+  CHECK(ledger.At(kTail).sending[0].worker == kDecode);
+  CHECK(ledger.At(kTail).sending[0].tokens == 80);
+  CHECK(ledger.At(kDecode).held.keys == 80);
+  CHECK(ledger.At(kDecode).running.rows == 0);
+  ledger.OnTokensLeft(kDecode, 1, 28);
+  CHECK(ledger.At(kTail).sending[0].tokens == 40);
+  CHECK(ledger.At(kDecode).running.rows == 1);
+  CHECK(ledger.At(kDecode).running.keys == 42);
+  CHECK(ledger.At(kDecode).running.tokens_left == 28);
+  CHECK(ledger.At(kDecode).held.tokens_left == 58);
+  ledger.Release(1, kPlan);
+  CHECK(ledger.At(kDecode).running.rows == 0);
+  CHECK(ledger.At(kDecode).held.rows == 1);
+  ledger.Release(2, kPlan);
+  CHECK(ledger.At(kTail).sending.empty());
+  CHECK(ledger.At(kDecode).held.keys == 0);
+}
+
+TEST_CASE("rows are expected to end as recent requests did") {
+  Ledger ledger;
+  for (int i = 0; i < 100; ++i) ledger.OnEnded(5);
+  Reserve(ledger, 1);
+  const int64_t left = ledger.At(kDecode).held.tokens_left;
+  CHECK(left >= 5);
+  CHECK(left <= 6);
+  ledger.OnTokensLeft(kDecode, 1, 10);  // of 30: it goes on for longer than others
+  CHECK(ledger.At(kDecode).held.tokens_left == 10);
+}
+
 TEST_CASE("each rank of a relay has its slice") {
   Ledger ledger;
   Reserve(ledger, 1, kRelay);
-  CHECK(ledger.At(kHead).parts.at(1).prefill.tokens == 32);
-  CHECK(ledger.At(kTail).parts.at(1).prefill.tokens == 8);
-  CHECK(ledger.At(kHead).parts.at(1).is_slice);
-  CHECK(ledger.At(kTail).parts.at(1).is_slice);
+  CHECK(ledger.At(kHead).prompts.at(1).work.tokens == 32);
+  CHECK(ledger.At(kTail).prompts.at(1).work.tokens == 8);
+  CHECK(ledger.At(kHead).prompts.at(1).is_slice);
+  CHECK(ledger.At(kTail).prompts.at(1).is_slice);
   CHECK(ledger.waiting_prompts() == 2);
   ledger.OnPrefillComputed(kHead, 1);
   CHECK(ledger.waiting_prompts() == 1);

@@ -13,7 +13,8 @@ const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 constexpr AttemptSpec kSpec{.n_prompt = 100, .max_tokens = 10, .may_relay = true};
 
 struct PredictorFixture {
-  explicit PredictorFixture(RelayRules rules = {}) : predictor(std::move(rules), members, ledger) {
+  explicit PredictorFixture(RelayRules rules = {})
+      : predictor(std::move(rules), true, members, ledger) {
     for (const Incarnation worker : {kP1, kP2}) Join(Announce(worker, Role::kPrefill));
     Join(Announce(kDecode, Role::kDecode));
   }
@@ -59,9 +60,10 @@ TEST_CASE("a worker that has measured nothing is taken to be like the fastest on
   f.Load(kDecode, MeasuredLoad(10'000));
   CHECK(f.At(kP2).prompt_seconds == Approx(0.01));
   CHECK(f.At(kP1).prompt_seconds == Approx(0.05));
-  CHECK(f.At(kDecode).decode_seconds == Approx(0.02));
-  f.Load(kP1, {.decode_step_seconds = 5e-3});
-  CHECK(f.At(kDecode).decode_seconds == Approx(0.005));
+  CHECK(f.At(kDecode).step_seconds == Approx(0.02));
+  CHECK(f.At(kDecode).decode_seconds == Approx(9 * 0.02));
+  f.Load(kP1, {.step_cost = {.base = 5e-3}});
+  CHECK(f.At(kDecode).step_seconds == Approx(0.005));
 }
 
 TEST_CASE("before its first report a worker has the layers and KV bytes that it announced") {
@@ -80,8 +82,9 @@ TEST_CASE("before a prompt go those that are not longer; the longer ones are pas
   CHECK(worker.ahead_seconds ==
         Approx(0).margin(1e-9));  // the report of a second later has none queued
   CHECK(worker.passed == 1);
-  CHECK(worker.prefill_seconds == Approx(0.2));
-  CHECK(f.At(kP2).prefill_seconds == Approx(0.1));
+  CHECK(worker.prompt_seconds == Approx(0.1));
+  CHECK(worker.prompt_delay_seconds == Approx(0.1));
+  CHECK(f.At(kP2).prompt_delay_seconds == 0);
 }
 
 TEST_CASE("a report shortens the queue, but not by parts that it may not have seen") {
@@ -100,17 +103,80 @@ TEST_CASE("a report shortens the queue, but not by parts that it may not have se
 
 TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
   PredictorFixture f;
-  f.Load(kDecode, {.decode_step_seconds = 1e-2});
+  f.Load(kDecode, {.step_cost = {.base = 1e-2}});
   CHECK(f.At(kDecode).room_wait_seconds == 0);
-  f.members.OnNoRoom(kDecode, absl::Milliseconds(700), kNow);
+  f.members.OnNoRoom(kDecode, 5, absl::Milliseconds(700), kNow);
   CHECK(f.At(kDecode).room_wait_seconds == Approx(0.7));
-  f.members.OnNoRoom(kDecode, absl::ZeroDuration(), kNow);
+  f.Load(kDecode, {.pages_free = 4, .step_cost = {.base = 1e-2}});
+  CHECK(f.At(kDecode).room_wait_seconds == Approx(0.7));
+  f.Load(kDecode, {.pages_free = 5, .step_cost = {.base = 1e-2}});  // the word proves wrong
+  CHECK(f.At(kDecode).room_wait_seconds == 0);
   for (RequestId request = 1; request <= 8; ++request) f.Reserve(request, kP1);  // max_batch
   CHECK(f.At(kDecode).room_wait_seconds == Approx(0.1));  // ten tokens of the shortest
   f.ledger.OnTokensLeft(kDecode, 5, 2);
   CHECK(f.At(kDecode).room_wait_seconds == Approx(0.02));
   f.ledger.Release(3, {.slices = {{kP1, 100}}, .decode = kDecode});
   CHECK(f.At(kDecode).room_wait_seconds == 0);
+}
+
+// A step of one row takes 10 ms, of each more 1 ms; prompts have a quarter of that time beside
+// rows, where they take twice as long as in steps of their own (1,000 tokens per second).
+TEST_CASE(
+    "beside rows a prompt takes longer, and makes rows wait; rows add to each other's steps") {
+  Measured f;
+  const StepCost step{.base = 9e-3, .row = 1e-3, .key = 0, .beside = 2};
+  WorkerAnnounce about = Announce(77, Role::kDecode);
+  about.itl_stretch = 1.25;
+  f.Join(about);
+  WorkerLoad load = MeasuredLoad(1000);
+  load.step_cost = step;
+  f.Load(77, load);
+  CHECK(f.At(77).prompt_seconds == Approx(0.1));
+  CHECK(f.At(77).prompt_delay_seconds == 0);
+  CHECK(f.At(77).decode_seconds == Approx(9 * 10e-3));
+  const auto hold = [&](RequestId request, int32_t max_tokens, int32_t made) {
+    f.ledger.Reserve(request, {.slices = {{kP1, 100}}, .decode = 77},
+                     {.n_prompt = 100, .max_tokens = max_tokens}, 16, kNow);
+    f.ledger.OnTokensLeft(77, request, max_tokens - made);
+  };
+  hold(1, 1000, 1);
+  // Each step of 12.5 ms has 2.5 ms for the prompt, in which 1.25 ms of its work are done: 80
+  // steps.
+  CHECK(f.At(77).prompt_seconds == Approx(80 * 12.5e-3));
+  CHECK(f.At(77).prompt_delay_seconds == Approx(0.2));
+  CHECK(f.At(77).decode_seconds == Approx(9 * 11e-3));
+  CHECK(f.At(77).row_delay_seconds == Approx(9 * 1e-3));
+  hold(2, 1000, 1);
+  CHECK(f.At(77).prompt_delay_seconds == Approx(0.4));
+  CHECK(f.At(77).row_delay_seconds == Approx(2 * 9 * 1e-3));
+  f.ledger.Release(2, {.slices = {{kP1, 100}}, .decode = 77});
+  // A row that ends soon: the rest is as fast as without it.
+  f.ledger.OnTokensLeft(77, 1, 8);
+  CHECK(f.At(77).prompt_seconds == Approx(8 * 12.5e-3 + 0.1 - 8 * 1.25e-3));
+  CHECK(f.At(77).prompt_delay_seconds == Approx(8 * 2.5e-3));
+}
+
+TEST_CASE("a worker that has measured little is believed where it is fast") {
+  Measured f;
+  WorkerLoad little = MeasuredLoad(100);
+  little.fitted_tokens = 20;
+  f.Load(kDecode, little);
+  CHECK(f.At(kDecode).prompt_seconds == Approx(0.1));
+  little.prefill_cost = MeasuredLoad(2000).prefill_cost;
+  f.Load(kDecode, little);
+  CHECK(f.At(kDecode).prompt_seconds == Approx(0.05));
+  f.Load(kDecode, MeasuredLoad(100));
+  CHECK(f.At(kDecode).prompt_seconds == Approx(1));
+}
+
+TEST_CASE("without local plans roles are kept where they can be") {
+  PredictorFixture f;
+  const Predictor by_role({}, false, f.members, f.ledger);
+  for (const Incarnation worker : {kP1, kP2}) f.Load(worker, MeasuredLoad(100));
+  f.Load(kDecode, MeasuredLoad(1000));
+  CHECK(f.Choose().prefill() == kDecode);
+  CHECK(by_role.Choose(kSpec, {}, kNow)->prefill() != kDecode);
+  CHECK(by_role.Choose(kSpec, {kP1, kP2}, kNow)->prefill() == kDecode);
 }
 
 TEST_CASE("a worker to avoid is taken when no other can, one that drains never") {
@@ -144,7 +210,7 @@ TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier a
   other.may_relay = false;
   CHECK_FALSE(f.Choose(other).is_relay());
   other = kSpec;
-  other.kept = {.worker = kP1, .tokens = 10};
+  other.kept = {{.worker = kP1, .tokens = 10}};
   CHECK_FALSE(f.Choose(other).is_relay());
   CHECK_FALSE(
       f.Choose(kSpec, {kP1, kP2, kDecode}).is_relay());  // nobody is left but those to avoid

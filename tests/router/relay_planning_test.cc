@@ -35,6 +35,7 @@ double AloneMs(double tokens) { return 1e-2 * (tokens + tokens * tokens / 8192);
 RouterOptions Relays() {
   RouterOptions options;
   options.relay.min_tokens = 40;
+  options.local = false;  // the decode worker is idle
   return options;
 }
 

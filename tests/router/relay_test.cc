@@ -212,7 +212,9 @@ TEST_CASE("no relay where none is asked for or none is possible") {
     CHECK_FALSE(relayed(r));
   }
   SECTION("a decode worker that is greater than the prefill workers") {
-    RelayHarness r;
+    RouterOptions options = Relays();
+    options.local = false;
+    RelayHarness r(options);
     r.Join(kD1, Role::kDecode);
     r.Lose(kDecode1);
     CHECK_FALSE(relayed(r));
@@ -261,7 +263,7 @@ TEST_CASE("a relay of one token ends at the tail; a tail may decode itself") {
 
 TEST_CASE("head and tail are each charged for their slice until it is computed") {
   RelayHarness r;
-  REQUIRE(r.Report(kDecode1, {WorkerLoad{.decode_step_seconds = 1e-3}}).ok());
+  REQUIRE(r.Report(kDecode1, {WorkerLoad{.step_cost = {.base = 1e-3}}}).ok());
   r.Join(kThird, Role::kPrefill);
   const RequestId relay = r.Submit(2000, 2);  // 1008 tokens at the head, 992 at the tail
   REQUIRE(r.LastPrefillWorker() == kHead);

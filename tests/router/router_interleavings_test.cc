@@ -61,7 +61,7 @@ TEST_CASE("workers lost and joining at any moment: every request is complete") {
       RunSeeds(600, 12, {.lose_worker = 8, .join_worker = 8, .spare_last_worker = true},
                {.max_attempts = 1000}, {kP, kP, kD, kD, kB});
   CHECK(sums.complete == 7200);
-  CHECK(sums.attempts > 9000);
+  CHECK(sums.attempts > 8500);
 }
 
 TEST_CASE("failed parts and full workers: complete while attempts last") {
@@ -88,7 +88,7 @@ TEST_CASE("relays: every request is complete, in one attempt while nothing break
         200, 12, {}, {.relay = {.min_tokens = 17, .min_ranks = 2, .max_ranks = max_ranks}}, roles);
     CHECK(sums.complete == 2400);
     CHECK(sums.attempts == 2400);
-    CHECK(sums.relays > 250);
+    CHECK(sums.relays > 150);
   }
 }
 

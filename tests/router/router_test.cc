@@ -236,7 +236,7 @@ TEST_CASE("cancel at every point ends once and tells only workers that hold a pa
 }
 
 TEST_CASE("NO_ROOM: another worker with room is taken when that is sooner") {
-  PairHarness r;
+  PairHarness r({.local = false});
   r.Join(kD2, Role::kDecode);
   const RequestId id = r.Submit(20, 4);
   const Incarnation first = r.LastDecodeWorker();
@@ -262,7 +262,7 @@ TEST_CASE("NO_ROOM: another worker with room is taken when that is sooner") {
 }
 
 TEST_CASE("a burst spreads over workers before any load report") {
-  RouterHarness r;
+  RouterHarness r({.local = false});
   r.Join(kP1, Role::kPrefill);
   r.Join(kP2, Role::kPrefill);
   r.Join(kD1, Role::kDecode);
@@ -278,7 +278,7 @@ TEST_CASE("a burst spreads over workers before any load report") {
 }
 
 TEST_CASE("measured speed and queue decide") {
-  RouterHarness r;
+  RouterHarness r({.local = false});
   r.Join(kP1, Role::kPrefill);
   r.Join(kP2, Role::kPrefill);
   r.Join(kD1, Role::kDecode);
@@ -286,7 +286,7 @@ TEST_CASE("measured speed and queue decide") {
   REQUIRE(r.Report(kP2, {MeasuredLoad(4000)}).ok());
   std::map<Incarnation, int> count;
   for (int i = 0; i < 10; ++i) {
-    r.Submit(100, 10);
+    r.Submit(100, 1);
     ++count[r.LastPrefillWorker()];
   }
   CHECK(count[kP2] == 8);  // four times as fast, four times as many
@@ -294,7 +294,7 @@ TEST_CASE("measured speed and queue decide") {
 }
 
 TEST_CASE("a queue is shorter by what is computed, told by first tokens and by load reports") {
-  RouterHarness r;
+  RouterHarness r({.local = false});
   r.Join(kP1, Role::kPrefill);
   r.Join(kP2, Role::kPrefill);
   r.Join(kD1, Role::kDecode);

@@ -41,6 +41,7 @@ RouterOptions Short(TransitionCounts* counts) {
   options.attempt_silence = absl::Seconds(20);
   options.worker_wait = absl::Seconds(10);
   options.end_wait = absl::Seconds(5);
+  options.local = false;  // prompts are those of kP1
   options.transitions = counts;
   return options;
 }

@@ -27,7 +27,7 @@ struct Streams {
   }
 
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
-  Router router{RouterOptions{}, TestKey(), CountedId};
+  Router router{RouterOptions{.local = false}, TestKey(), CountedId};  // both workers have parts
   WorkerStreams streams{&router};
 };
 

@@ -20,6 +20,8 @@ _SETTINGS = [
     # Of two prefill workers the router takes the one that it predicts to be sooner, which need not
     # be the one that has the prompt cached: an agent's cached tokens grow for certain with one.
     "--prefill", "1",
+    # Decoding stays with the decode worker, which tests of faults kill.
+    "--router.local=false",
 ]
 
 

@@ -80,7 +80,7 @@ void Node::Start(uint64_t random_id) {
   WorkerCoreOptions core;
   core.decode.max_batch = plan_.max_batch;
   core.decode.transitions = transitions_;
-  core.mixed_prefill_tokens = plan_.mixed_prefill_tokens;
+  core.min_mixed_tokens = plan_.mixed_prefill_tokens;
   core.prefill.chunk_tokens = plan_.chunk_tokens;
   core.announce_bytes = plan_.announce_bytes;
   core.prefill.transitions = transitions_;

@@ -43,8 +43,8 @@ ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluste
     swarm.workers.push_back(
         Worker(Role::kPrefill, cluster.step_us, cluster.token_us, cluster.pair_us));
   for (int i = 0; i < cluster.decode_workers; ++i)
-    swarm.workers.push_back(
-        Worker(Role::kDecode, cluster.decode_step_us, cluster.decode_token_us, 0));
+    swarm.workers.push_back(Worker(Role::kDecode, cluster.decode_step_us, cluster.decode_token_us,
+                                   cluster.decode_pair_us));
   swarm.router = cluster.router;
   swarm.n_requests = static_cast<int>(requests.size());
   for (const LoadRequest& request : requests) {

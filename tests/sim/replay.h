@@ -22,6 +22,7 @@ struct ReplayCluster {
   int64_t step_us = 1000, token_us = 1000;  // cost of prefill
   double pair_us = 0.1;                     // cost of a token and a key that it reads
   int64_t decode_step_us = 10'000, decode_token_us = 500;
+  double decode_pair_us = 0;
   RouterOptions router{.relay = {.max_ranks = kShippedRelayMaxRanks}};
 };
 

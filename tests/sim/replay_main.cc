@@ -1,6 +1,6 @@
 // baton_replay: runs a trace on a modelled cluster, with relays on and off (replay.h).
 //   baton_replay TRACE [--scale-lengths 1/32] [--scale-time 0.4,0.6,1,2] [--seeds N] [--requests N]
-//                [--prefill N] [--ranks N] [--relay-from TOKENS]
+//                [--prefill N] [--ranks N] [--relay-from TOKENS] [--local 0|1]
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,13 +19,15 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: baton_replay TRACE [--scale-lengths X] [--scale-time X,X..] [--seeds N]\n"
-    "                    [--requests N] [--prefill N] [--ranks N] [--relay-from TOKENS]\n";
+    "                    [--requests N] [--prefill N] [--ranks N] [--relay-from TOKENS]\n"
+    "                    [--local 0|1]\n";
 
 struct Arguments {
   TraceOptions trace;
   std::vector<double> time_scales = {0.4, 0.6, 1, 2};
   int seeds = 3;
   int relay_from = kShippedRelayMinTokens;
+  int local = 1;
   ReplayCluster cluster;
 };
 
@@ -47,7 +49,8 @@ bool Parse(int argc, char** argv, Arguments* out) {
       {"--requests", &out->trace.n_requests},
       {"--prefill", &out->cluster.prefill_workers},
       {"--ranks", &out->cluster.router.relay.max_ranks},
-      {"--relay-from", &out->relay_from}};
+      {"--relay-from", &out->relay_from},
+      {"--local", &out->local}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (!name.starts_with("--")) {
@@ -57,7 +60,8 @@ bool Parse(int argc, char** argv, Arguments* out) {
     if (++i == argc) return false;
     bool known = false;
     for (const auto& [flag, value] : numbers)
-      if (name == flag && (known = true) && (!absl::SimpleAtoi(argv[i], value) || *value <= 0))
+      if (name == flag && (known = true) &&
+          (!absl::SimpleAtoi(argv[i], value) || *value < (name == "--local" ? 0 : 1)))
         return false;
     if (name == "--scale-time") known = ParseScales(argv[i], &out->time_scales);
     if (name == "--scale-lengths") known = absl::SimpleAtod(argv[i], &out->trace.length_scale);
@@ -93,6 +97,7 @@ int Main(int argc, char** argv) {
         return 1;
       }
       ReplayCluster cluster = arguments.cluster;
+      cluster.router.local = arguments.local > 0;
       const ReplayResult off = Replay(*requests, cluster);
       cluster.router.relay.min_tokens = arguments.relay_from;
       const ReplayResult on = Replay(*requests, cluster);

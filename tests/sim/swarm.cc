@@ -198,6 +198,7 @@ Swarm Swarm::Flood(uint64_t seed) {
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1'000'000;
   swarm.calm = true;
   swarm.long_request = static_cast<int>(random.Between(0, 50));
+  swarm.router.local = false;  // the bound is one worker's
   // The bound of docs/SCHEDULING.md, plus the tokens computed while the OPEN and its answer are
   // under way.
   constexpr int kStretch = 3, kBaseTokens = 256, kStepsToPromise = 4;

@@ -69,6 +69,7 @@ struct GrammarWorker {
                        .ticket_id = ticket,
                        .tokens = kPrompt,
                        .max_tokens = max_tokens,
+                       .is_local = true,
                        .sampling = sampling});
     PrefillRequest prefill{.request_id = id,
                            .epoch = epoch,

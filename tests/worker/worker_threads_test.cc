@@ -32,7 +32,7 @@ class Node {
     WorkerCoreOptions options;
     backend_.set_limits({.max_step_tokens = 32});
     options.decode.max_batch = 6;
-    options.mixed_prefill_tokens = 8;
+    options.min_mixed_tokens = 8;
     options.announce_bytes = 1;
     engine_ = std::make_unique<EngineThread>(
         options, WorkerFacts{.self = self, .role = role, .max_context = 300}, &backend_,

@@ -8,6 +8,9 @@ constexpr char kWriteTimeout[] = "--server.write_timeout=3s";
 // Two workers prefill prompts of at least this length.
 constexpr char kRelays[] = "--router.relay_min_tokens=100";
 constexpr char kRelaysAlways[] = "--lab.relay_min_ranks=2";
+// Every request is handed over, so that faults come in the middle of it; other profiles leave that
+// to the router.
+constexpr char kHandsOver[] = "--router.local=false";
 
 double& Weight(Profile* profile, FaultKind kind) {
   return profile->weights[static_cast<int>(kind)];
@@ -15,6 +18,7 @@ double& Weight(Profile* profile, FaultKind kind) {
 
 Profile Kill() {
   Profile profile;
+  profile.server_args = {kHandsOver};
   profile.mean_interval = absl::Seconds(3.5);
   Weight(&profile, FaultKind::kKill) = 1;
   profile.bounds_stalls = true;
@@ -68,6 +72,7 @@ Profile Cancel() {
 
 Profile Network() {
   Profile profile;
+  profile.server_args = {kHandsOver};
   profile.needs_lab = true;
   profile.mean_interval = absl::Seconds(8);
   profile.min_lasting = absl::Milliseconds(200);

@@ -74,7 +74,7 @@ TEST_CASE(
   auto started = LabCluster::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json", "--prefill.reuse_kv=false",
        "--decode.reuse_kv=false", "--router.relay_min_tokens=512", "--router.relay_max_ranks=2",
-       "--lab.relay_min_ranks=2", "--lab.partition=even",
+       "--lab.relay_min_ranks=2", "--lab.partition=even", "--router.local=false",
        absl::StrCat("--lab.link_bytes_per_second=", kBytesPerSecond)},
       folder.string(), Wires::kLoopback, {absl::StrCat("--lab.link_falls_after=", kFallsAfter)});
   INFO((started.ok() ? std::string() : std::string(started.status().message())));
