@@ -52,11 +52,11 @@ std::optional<TransferCommand> PageLender::Balance(const LenderNeeds& needs) {
     return ReclaimPages{.n = missing};
   }
   int lend = pool_->free() - kept;
-  if (held_ > 0 && (lend < -unpromised_ || (waiting_ > 0 && lend < needs.sequence_pages - lent_))) {
+  const int expected = needs.sequence_pages - lent_;
+  if (held_ > 0 && (lend < -unpromised_ || (waiting_ > 0 && lend < expected))) {
     held_ = 0;
     return ReclaimHeld{};
   }
-  const int expected = needs.sequence_pages - lent_;
   if (eager_)
     lend = std::min(lend, std::max(lend - pool_->cached(), expected + pool_->total() / kReserve));
   else

@@ -19,7 +19,7 @@ class PromptsUnderWay {
   // pages: of the prompt (CachedPrefixes::NamesOf). done_at: predicted; infinite: unknown. The
   // request has not entered, and follows nobody.
   void Enter(RequestId id, const std::vector<PageName>& pages, absl::Time done_at);
-  // Its KV is where later requests find it, or will not come: its followers are freed. Ignores
+  // The request's KV is where later ones find it, or will not come: frees its followers. Ignores
   // requests that have not entered.
   void Leave(RequestId id);
 

@@ -99,8 +99,8 @@ class Request {
   std::vector<PageName> pages;
   std::vector<CachedPrefix> cached;
   int recompute_reason = 0;  // why the attempt before the running one ended
-  // It waits for KV that another request computes (prompts_under_way.h), until then at most; empty:
-  // it does not.
+  // The request waits for KV that another one computes (prompts_under_way.h), until then at most;
+  // empty: it does not.
   std::optional<absl::Time> follows_until;
   bool may_follow = true;  // it has not waited in vain
 

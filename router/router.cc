@@ -136,10 +136,11 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());
-  if (worker == plan.decode && token.position > attempt.spec().n_prompt)
-    cluster_.under_way.Leave(request->id());  // its KV is there
-  if (worker == plan.decode)
+  if (worker == plan.decode) {
+    if (token.position > attempt.spec().n_prompt)
+      cluster_.under_way.Leave(request->id());  // its KV is there
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
+  }
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());
   return absl::OkStatus();
 }

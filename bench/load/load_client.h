@@ -34,7 +34,7 @@ struct Outcome {
 // each.
 Outcome RunLoadRequest(const HttpClient& client, const LoadRequest& request,
                        const std::function<void(const Outcome&)>& on_chunk = nullptr);
-// The same, but the client goes away at the deadline: the outcome is then cut.
+// Runs a request whose client goes away at the deadline; the outcome is then cut.
 Outcome RunLoadRequestUntil(const HttpUrl& url, const LoadRequest& request, absl::Time deadline);
 
 struct Distribution {

@@ -1,6 +1,6 @@
 // The names of the pages in a worker's prefix index, and what of it the router is still to be told.
-// It keeps no events but differences, so it needs no more memory than the pool has pages, however
-// long nobody listens. Engine thread.
+// Keeps differences and no events, so the memory is bounded by the pages of the pool, however long
+// nobody listens. Engine thread.
 #pragma once
 
 #include "absl/container/btree_map.h"

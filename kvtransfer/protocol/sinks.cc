@@ -37,6 +37,10 @@ absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
   return absl::OkStatus();
 }
 
+void CheckPages(const std::vector<int32_t>& pages, const TransferSetup& setup) {
+  for (const int32_t page : pages) BATON_CHECK(page >= 0 && page < setup.pool.n_pages);
+}
+
 // True if the map has a later epoch of this id.
 template <typename Map>
 bool HasLater(const Map& map, const TicketId& id, Epoch epoch) {
@@ -88,7 +92,7 @@ int32_t Sinks::bound_pages() const {
 // ---- commands ----
 
 void Sinks::On(LendPages& command, int64_t) {
-  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
+  CheckPages(command.pages, *setup_);
   receive_pool_.Lend(command.pages);
   expected_wait_us_ = command.expected_wait_us;
 }
@@ -98,7 +102,7 @@ void Sinks::On(ReclaimPages& command, int64_t) {
 }
 
 void Sinks::On(LendHeld& command, int64_t) {
-  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
+  CheckPages(command.pages, *setup_);
   const wire::Handoff key{command.ticket_id, command.epoch};
   if (const auto it = promises_.find(key); it != promises_.end())
     return GiveBack(it->second.Hold(std::move(command.pages)));
@@ -125,7 +129,7 @@ int32_t Sinks::held_pages() const {
 }
 
 void Sinks::On(AwaitInflow& command, int64_t now_us) {
-  for (const int32_t page : command.pages) BATON_CHECK(page >= 0 && page < setup_->pool.n_pages);
+  CheckPages(command.pages, *setup_);
   const wire::Handoff key{command.ticket_id, command.epoch};
   const auto fail = [&](absl::Status status) {
     setup_->events.emplace_back(InflowFailed{key.ticket_id, key.epoch, std::move(status)});

@@ -4,17 +4,31 @@
 namespace baton {
 namespace {
 
-TEST_CASE("full pages of a sequence are found afterwards, generated tokens included") {
-  constexpr int kPrompt = 6, kTokens = 10;  // the last one's KV is not written: 15 tokens
-  const std::vector<int> windows = GENERATE(std::vector<int>{}, std::vector<int>{0, 5, 5});
-  DecodeBatchFixture b(8, 40, nullptr, windows);
+constexpr int kPrompt = 6, kTokens = 10;  // the last one's KV is not written: 15 tokens
+
+// Lets sequence 1 begin, under salt 7. Returns its tokens so far.
+std::vector<int32_t> Begin(DecodeBatchFixture* b) {
   DecodeRequest request = DecodeBatchFixture::Request(1, kPrompt, kTokens);
   request.cache_salt = 7;
-  b.batch->Expect(request, b.now);
-  HandoffArrived kv = b.Kv(1, kPrompt, 2);
-  std::vector<int32_t> all = DecodeBatchFixture::Prompt(1, kPrompt);
-  all.push_back(kv.record.first_token);
-  b.Arrive(std::move(kv));
+  b->batch->Expect(request, b->now);
+  HandoffArrived kv = b->Kv(1, kPrompt, 2);
+  std::vector<int32_t> tokens = DecodeBatchFixture::Prompt(1, kPrompt);
+  tokens.push_back(kv.record.first_token);
+  b->Arrive(std::move(kv));
+  return tokens;
+}
+
+// Runs it to its end, and appends the further tokens.
+void Finish(DecodeBatchFixture* b, std::vector<int32_t>* tokens) {
+  while (b->Step() > 0) {
+  }
+  tokens->insert(tokens->end(), b->tokens[1].begin(), b->tokens[1].end());
+}
+
+TEST_CASE("full pages of a sequence are found afterwards, generated tokens included") {
+  const std::vector<int> windows = GENERATE(std::vector<int>{}, std::vector<int>{0, 5, 5});
+  DecodeBatchFixture b(8, 40, nullptr, windows);
+  std::vector<int32_t> all = Begin(&b);
   const auto found = [&](uint64_t salt) {
     PrefixChain chain = PrefixChain::Beginning(salt, RopeRange::kShort);
     std::vector<int32_t> pages;
@@ -24,16 +38,14 @@ TEST_CASE("full pages of a sequence are found afterwards, generated tokens inclu
   std::vector<int32_t> pages = found(7);
   CHECK(pages.size() == 1);  // at once; the second page is not full
   b.pool->Give(pages);
-  while (b.Step() > 0) {
-  }
+  Finish(&b, &all);
   b.CheckExact(1, kPrompt, kTokens);
   CHECK(b.pool->held() == 0);
-  all.insert(all.end(), b.tokens[1].begin(), b.tokens[1].end());
   CHECK(found(0).empty());
   pages = found(7);
   // Planes behind a window are gone, unless pages are plenty; a page without them is not found.
   REQUIRE(pages.size() == 3);
-  // It is the KV: the last page's tokens go on as the row did.
+  // The pages have the KV: the last page's tokens go on as the row did.
   REQUIRE(b.pool->Take(1, &pages));
   b.builder.Clear();
   b.builder.WantLogits(b.builder.AddPiece(std::span(all).subspan(12, 3), 12, pages) + 2);
@@ -44,18 +56,9 @@ TEST_CASE("full pages of a sequence are found afterwards, generated tokens inclu
 }
 
 TEST_CASE("pages of an expected prompt that are here are lent with their KV") {
-  constexpr int kPrompt = 6, kTokens = 10;
   DecodeBatchFixture b;
-  DecodeRequest first = DecodeBatchFixture::Request(1, kPrompt, kTokens);
-  first.cache_salt = 7;
-  b.batch->Expect(first, b.now);
-  HandoffArrived kv = b.Kv(1, kPrompt, 2);
-  std::vector<int32_t> all = DecodeBatchFixture::Prompt(1, kPrompt);
-  all.push_back(kv.record.first_token);
-  b.Arrive(std::move(kv));
-  while (b.Step() > 0) {
-  }
-  all.insert(all.end(), b.tokens[1].begin(), b.tokens[1].end());
+  std::vector<int32_t> all = Begin(&b);
+  Finish(&b, &all);
   REQUIRE(b.held.size() == 1);
   CHECK(b.held.front().pages.empty());  // told as well: the promise may wait for it
 

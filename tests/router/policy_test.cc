@@ -142,7 +142,7 @@ TEST_CASE("any worker may do both, whatever its role, where that is better; amon
   Candidate decode = Worker(3, Role::kDecode, 90, 10);
   decode.prompt_delay_seconds = 0.02;
   CHECK(pair(decode, prefill) == Ids(1, 3));
-  // So do prompts that are computed beside the row: here all of them, there those behind its own.
+  // Prompts that are computed beside the row count too: here all, there those behind its own.
   decode = Worker(3, Role::kDecode, 100, 10);
   decode.beside_seconds = 0.02;
   CHECK(pair(decode, Worker(1, Role::kPrefill, 100, 40)) == Ids(3, 3));
