@@ -36,6 +36,9 @@ ApiError TooMany(const std::string& path, int64_t max, const std::string& what, 
 // A refusal or failure of the cluster as an answer. Internal details stay in the log.
 ApiError FromClusterStatus(const absl::Status& status);
 
+// Whether the same request would be refused again: the SDKs of OpenAI and Anthropic are told so.
+bool RetryCannotHelp(int http_status);
+
 std::string ErrorBody(const ApiError& error);
 HttpReply ErrorReply(const ApiError& error);
 

@@ -49,6 +49,7 @@ HttpReply Decorated(HttpReply reply, const std::string& path, const std::string&
                     const std::string& cors_origin) {
   reply.headers.emplace_back("X-Request-Id", id);
   if (IsAnthropic(path)) reply.headers.emplace_back("Request-Id", id);
+  if (RetryCannotHelp(reply.status)) reply.headers.emplace_back("X-Should-Retry", "false");
   // The value is the same for all origins, so it needs none of the request: errors of requests
   // whose header could not be read have it too.
   if (!cors_origin.empty()) {
@@ -234,7 +235,7 @@ std::optional<ApiError> ApiFront::NotReady() const {
 }
 
 std::string ApiFront::MetricsText() {
-  metrics_.SetView({generator_->View(), !NotReady(), pool_->load()});
+  metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), server_->stats()});
   return registry_->Text();
 }
 
@@ -356,7 +357,7 @@ void ApiFront::Refuse(Running* running, const ApiError& error) {
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
   if (LogEnabled(LogLevel::kInfo)) {
-    LogInfo("request %s  refused %d %s  param %s", running->id(), error.status,
+    LogInfo("request %s  refused %d %s  param %s", running->log_name(), error.status,
             error.code.empty() ? "-" : error.code, error.param.empty() ? "-" : error.param);
   }
   Forget(running, finished);
@@ -433,7 +434,7 @@ void ApiFront::Complete(Running* running) {
 void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const absl::Status status =
       end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
-  LogWarn("request %s failed: %s", running->id(), std::string(status.message()));
+  LogWarn("request %s failed: %s", running->log_name(), std::string(status.message()));
   choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());
   const ApiError error = FromClusterStatus(status);

@@ -226,7 +226,40 @@ std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabe
       {kTotal, "baton_prompts_followed_total",
        "Times a request waited for KV that another one computed, as choices of one prompt do.", own,
        [](const View& view) { return view.cluster.followed; }},
+      {kGauge, "baton_http_connections", "Connections of clients that are open.", own,
+       [](const View& view) { return view.http.open; }},
+      {kTotal, "baton_http_connections_refused_total",
+       "Connections refused with 503: the server, or their address, had too many.", own,
+       [](const View& view) { return view.http.refused; }},
+      {kTotal, "baton_http_idle_closed_total", "Idle connections closed to make room for new ones.",
+       own, [](const View& view) { return view.http.idle_closed; }},
+      {kTotal, "baton_http_slow_readers_total",
+       "Connections closed because their clients took answers too slowly.", own,
+       [](const View& view) { return view.http.too_slow; }},
+      {kGauge, "baton_tls_handshakes", "TLS handshakes under way.", own,
+       [](const View& view) { return view.http.shaking; }},
+      {kTotal, "baton_tls_reloads_total", "Times certificate and key were read again.",
+       With(own, {{"result", "ok"}}), [](const View& view) { return view.http.reloads; }},
+      {kTotal, "baton_tls_reloads_total", "Times certificate and key were read again.",
+       With(own, {{"result", "refused"}}),
+       [](const View& view) { return view.http.reloads_refused; }},
+      {kGauge, "baton_tls_certificate_expiry_seconds",
+       "Seconds until the certificate that is served expires; 0: no TLS.", own,
+       [](const View& view) {
+         return absl::ToDoubleSeconds(view.http.certificate_left.value_or(absl::ZeroDuration()));
+       }},
   };
+  for (size_t kind = 0; kind < kTransportKinds; ++kind) {
+    rows.push_back({kTotal, "baton_http_connections_total",
+                    "Connections of clients taken, by what carries them.",
+                    With(own, {{"transport", kTransportKindNames[kind]}}),
+                    [kind](const View& view) { return view.http.opened[kind]; }});
+  }
+  for (size_t result = 0; result < kTlsResults; ++result) {
+    rows.push_back({kTotal, "baton_tls_handshakes_total", "TLS handshakes that ended, and how.",
+                    With(own, {{"result", std::string(NameOf(static_cast<TlsResult>(result)))}}),
+                    [result](const View& view) { return view.http.handshakes[result]; }});
+  }
   for (size_t cause = 0; cause < kFailoverCauses; ++cause) {
     rows.push_back({kTotal, "baton_failovers_total",
                     "Attempts that broke and were made anew, by cause.",

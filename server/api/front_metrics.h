@@ -9,6 +9,7 @@
 #include "common/metric_table.h"
 #include "router/router_messages.h"
 #include "server/api/text_pool.h"
+#include "server/http/http_stats.h"
 
 namespace baton {
 
@@ -35,6 +36,7 @@ class FrontMetrics {
     ClusterView cluster{};
     bool is_ready = false;
     TextPool::Load text{};  // that waits
+    HttpStats http{};
   };
 
   FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,

@@ -36,6 +36,10 @@ FinishedRequest RunningRequest::Finished(absl::Time now) const {
   return finished;
 }
 
+std::string RunningRequest::log_name() const {
+  return call.request.trace.empty() ? id() : id() + " trace " + call.request.trace;
+}
+
 void RunningRequest::Log(const FinishedRequest& f) const {
   if (!LogEnabled(LogLevel::kInfo)) return;
   const Timeline& t = f.timeline;
@@ -45,7 +49,7 @@ void RunningRequest::Log(const FinishedRequest& f) const {
       "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
       "slices %s  push %s  "
       "first token %.2f predicted %.2f",
-      id(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
+      log_name(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
       f.n_choices, Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill),
       Ms(t.transfer), Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
       Ms(t.unaccounted() + f.total - f.text_time - t.total),

@@ -40,6 +40,7 @@ struct RunningRequest {
   EmitEnd last_end{};
 
   const std::string& id() const { return call.request.request_id; }
+  std::string log_name() const;  // the id, and the client's trace
   bool ended() const { return n_ended == choices.size(); }
   void OnChoiceEnd(size_t choice, const EmitEnd& end);
   // Returns what metrics and the log say. The finish reason is empty before the request ran.

@@ -120,6 +120,8 @@ int Serve(CommandLine* line) {
         "at least one prefill and one decode worker are needed (--prefill, --decode); or one "
         "worker for both with --colocated --decode 1"));
   }
+  const absl::Status files = CheckFiles(config.server.http);
+  if (!files.ok()) return Fail(files);
   SetLog(LevelOf(config.log_level), "serve");
   SupervisorOptions options;
   options.config = config;

@@ -13,6 +13,10 @@ struct ShortName {
 constexpr ShortName kShortNames[] = {
     {"--host", "server.host"},
     {"--port", "server.port"},
+    {"--uds", "server.uds"},
+    {"--tls-cert", "server.tls_cert"},
+    {"--tls-key", "server.tls_key"},
+    {"--tls-client-ca", "server.tls_client_ca"},
     {"--prefill", "prefill.workers"},
     {"--decode", "decode.workers"},
     {"--colocated", "cluster.colocated"},

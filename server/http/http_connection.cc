@@ -1,12 +1,7 @@
 #include "server/http/http_connection.h"
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
-
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
-#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -15,7 +10,6 @@
 namespace baton {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
@@ -25,35 +19,20 @@ constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the n
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
 
-// Equal for connections from one address; of IPv6 the network counts, of which a host has all.
-uint64_t PeerOf(const tcp::socket& socket) {
-  error_code ec;
-  const asio::ip::address address = socket.remote_endpoint(ec).address();
-  if (ec) return 0;
-  if (address.is_v4()) return address.to_v4().to_uint();
-  const auto bytes = address.to_v6().to_bytes();
-  if (address.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_uint();
-  uint64_t network = 0;
-  std::memcpy(&network, bytes.data(), sizeof(network));
-  return network;
-}
-
 }  // namespace
 
-HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, tcp::socket socket)
+HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport transport)
     : core_(std::move(core)),
-      socket_(std::move(socket)),
-      peer_(PeerOf(socket_)),
+      transport_(std::move(transport)),
       timer_(core_->loop->context()),
       parser_(core_->options.limits),
-      body_rate_(core_->options.body_timeout, core_->options.slow_body_grace) {}
+      body_rate_(core_->options.body_timeout, core_->options.slow_body_grace),
+      answer_rate_(core_->options.write_timeout,
+                   static_cast<int64_t>(core_->options.min_write_rate)) {}
 
 void HttpConnection::Start() {
-  error_code ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(tcp::no_delay(true), ignored);
   SetDeadline(core_->options.header_timeout);
+  SetIdle(true);
   AwaitInput();
 }
 
@@ -65,26 +44,18 @@ bool HttpConnection::IsFull() const {
 void HttpConnection::AwaitInput() {
   if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
   if (IsFull()) return WatchHangup();
-  IgnoreHangup();
+  core_->hangups.Remove(transport_.native_handle());
   awaiting_input_ = true;
-  socket_.async_wait(tcp::socket::wait_read,
-                     [self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
+  transport_.AwaitInput([self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
 }
 
 // A client that is owed an answer and goes away behind what is not read here would not be noticed.
 // One that is owed none has answers on their way, and whether it takes them is seen by writing.
 void HttpConnection::WatchHangup() {
-  if (watches_hangup_) return;
-  watches_hangup_ = true;
-  core_->hangups.Add(socket_.native_handle(), core_->options.finish_half_closed,
+  core_->hangups.Add(transport_.native_handle(), core_->options.finish_half_closed,
                      [self = shared_from_this()] {
-                       self->watches_hangup_ = false;
                        if (self->exchange_ != 0) self->Gone();
                      });
-}
-
-void HttpConnection::IgnoreHangup() {
-  if (std::exchange(watches_hangup_, false)) core_->hangups.Remove(socket_.native_handle());
 }
 
 void HttpConnection::OnInput(const error_code& wait_error) {
@@ -92,7 +63,7 @@ void HttpConnection::OnInput(const error_code& wait_error) {
   if (phase_ == Phase::kClosed) return;
   error_code ec = wait_error;
   size_t n = 0;
-  if (!ec) n = socket_.read_some(asio::buffer(core_->read_buffer), ec);
+  if (!ec) n = transport_.ReadSome(core_->read_buffer, ec);
   if (ec == asio::error::would_block) {
     AwaitInput();
     return;
@@ -122,6 +93,7 @@ void HttpConnection::OnBytes(size_t n) {
     return;
   }
   input_.append(core_->read_buffer.data(), n);
+  SetIdle(false);
   if (phase_ == Phase::kReading && !parse_due_) {
     if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
     Parse();
@@ -178,7 +150,7 @@ void HttpConnection::OnComplete() {
   answered_.method = request.method;
   answered_.keep_alive = request.keep_alive;
   answered_.is_http_1_0 = request.is_http_1_0;
-  request.client.address = peer_;
+  request.client.address = transport_.peer();
   exchange_ = core_->next_exchange++;
   core_->exchanges.emplace(exchange_, shared_from_this());
   const ExchangeId exchange = exchange_;
@@ -195,6 +167,7 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   answered_ = HttpRequest();
   answered_.keep_alive = false;
   phase_ = Phase::kAnswering;
+  SetIdle(false);
   HttpReply reply = core_->handler->OnBadRequest(parser_.request(), status, message);
   reply.close = true;
   Send(reply);
@@ -280,6 +253,8 @@ void HttpConnection::NextRequest() {
     });
   } else if (input_ended_) {
     CloseWhenWritten();
+  } else {
+    SetIdle(true);
   }
   AwaitInput();
 }
@@ -301,25 +276,24 @@ void HttpConnection::ScheduleFlush() {
 void HttpConnection::Flush() {
   if (is_writing_ || phase_ == Phase::kClosed) return;
   if (pending_.empty()) {
-    if (close_after_write_ && exchange_ == 0) Discard();
+    if (close_after_write_ && exchange_ == 0) EndWriting();
     return;
   }
   is_writing_ = true;
   writing_.swap(pending_);
   pending_.clear();
-  if (write_deadline_ == absl::InfiniteFuture()) WatchClient();
+  if (!answer_rate_.watching()) WatchClient();
   WriteSome();
 }
 
 void HttpConnection::WriteSome() {
-  socket_.async_write_some(
-      asio::buffer(writing_) + written_,
+  transport_.AsyncWriteSome(
+      std::string_view(writing_).substr(written_),
       [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
 }
 
 void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   written_ += n;
-  n_taken_ += n;
   if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
     WriteSome();
     GoOnIfWritten();
@@ -335,44 +309,45 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   }
   Flush();
   GoOnIfWritten();
-  if (core_->draining && idle()) Discard();
+  if (core_->draining && idle()) EndWriting();
 }
 
-// Progress is what the client's machine has acknowledged, not what the kernel here has taken: that
-// holds megabytes, so a client that reads slowly can take far longer than the limit for them. The
-// kernel's own TCP_USER_TIMEOUT also ends clients that read, but keep a small window.
-int64_t HttpConnection::Acknowledged() {
-  int unacknowledged = 0;
-  ::ioctl(socket_.native_handle(), SIOCOUTQ, &unacknowledged);
-  return n_taken_ - unacknowledged;
-}
-
-// Bytes are on their way: by the deadline some of them must have arrived.
+// Bytes are on their way: by the deadline enough of them must have arrived.
 void HttpConnection::WatchClient() {
-  n_acknowledged_ = Acknowledged();
-  write_deadline_ = MonotonicNow() + core_->options.write_timeout;
+  const int64_t acknowledged = transport_.acknowledged();
+  answer_rate_.Start(MonotonicNow(), acknowledged,
+                     transport_.taken() - acknowledged + static_cast<int64_t>(unsent()));
   ArmTimer();
 }
 
-// False: the client has taken nothing in all the time.
+// False: the client has taken too little in all the time.
 bool HttpConnection::LookAtClient() {
-  const int64_t acknowledged = Acknowledged();
-  if (!is_writing_ && acknowledged == n_taken_) {
-    write_deadline_ = absl::InfiniteFuture();
+  const int64_t acknowledged = transport_.acknowledged();
+  if (!is_writing_ && acknowledged == transport_.taken()) {
+    answer_rate_.Stop();
     return true;
   }
-  if (acknowledged <= n_acknowledged_) return false;
+  if (answer_rate_.IsTooSlow(acknowledged)) {
+    ++core_->stats.too_slow;
+    return false;
+  }
   WatchClient();
   return true;
 }
 
-// Closing with unread input would reset the connection and lose the answer: shut down our side and
-// read on for a moment.
-void HttpConnection::Discard() {
+// The end of the bytes is written as bytes are: it may have to wait for room.
+void HttpConnection::EndWriting() {
   if (phase_ == Phase::kDiscarding) return;
+  is_writing_ = true;
+  transport_.AsyncEnd([self = shared_from_this()] {
+    self->is_writing_ = false;
+    if (self->phase_ != Phase::kClosed) self->Discard();
+  });
+}
+
+// Closing with unread input would reset the connection and lose the answer: read on for a moment.
+void HttpConnection::Discard() {
   phase_ = Phase::kDiscarding;
-  error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
   input_.clear();
   SetDeadline(kDiscardTime);
   core_->CheckDrained();
@@ -393,15 +368,27 @@ void HttpConnection::Gone() {
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
-  IgnoreHangup();
-  error_code ignored;
-  socket_.close(ignored);
+  SetIdle(false);
+  core_->hangups.Remove(transport_.native_handle());
+  const auto peer = core_->of_peer.find(transport_.peer());
+  if (--peer->second == 0) core_->of_peer.erase(peer);
+  transport_.Close();
   timer_.cancel();
   const auto self = shared_from_this();
   core_->exchanges.erase(exchange_);
   core_->connections.erase(self);
   exchange_ = 0;
   core_->CheckDrained();
+}
+
+void HttpConnection::SetIdle(bool idle) {
+  if (idle == idle_place_.has_value()) return;
+  if (idle) {
+    idle_place_ = core_->idle.insert(core_->idle.end(), this);
+  } else {
+    core_->idle.erase(*idle_place_);
+    idle_place_.reset();
+  }
 }
 
 void HttpConnection::SetDeadline(absl::Duration after) {
@@ -412,7 +399,7 @@ void HttpConnection::SetDeadline(absl::Duration after) {
 // One timer, re-armed only when it fires: moving a deadline costs nothing. It is set anew when a
 // deadline came nearer.
 void HttpConnection::ArmTimer() {
-  const absl::Time next = std::min(deadline_, write_deadline_);
+  const absl::Time next = std::min(deadline_, answer_rate_.deadline());
   if (next == absl::InfiniteFuture()) return;
   if (timer_armed_ && armed_for_ <= next) return;
   timer_armed_ = true;
@@ -429,7 +416,7 @@ void HttpConnection::ArmTimer() {
 void HttpConnection::OnTimer() {
   if (phase_ == Phase::kClosed) return;
   const absl::Time now = MonotonicNow();
-  if (now >= write_deadline_ && !LookAtClient()) {
+  if (now >= answer_rate_.deadline() && !LookAtClient()) {
     Gone();
     return;
   }

@@ -1,23 +1,31 @@
 // One connection of an HttpServer, and the state that all connections share. Private to
-// http_server.cc and http_connection.cc: the only users of Asio's sockets. Loop's thread.
+// http_server.cc and http_connection.cc. Loop's thread.
 #pragma once
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
+#include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
 #include "server/http/hangup_watch.h"
 #include "server/http/http_server.h"
+#include "server/http/served_certificate.h"
+#include "server/http/tls_handshakes.h"
+#include "server/http/transport.h"
+#include "server/http/unix_listener.h"
 
 namespace baton {
 
@@ -25,36 +33,49 @@ class HttpConnection;
 
 class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
  public:
-  Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
-      : loop(event_loop),
-        options(o),
-        handler(h),
-        acceptor(event_loop->context()),
-        hangups(event_loop) {}
+  Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h);
 
   absl::Status Listen();  // errors of HttpServer::Start
-  void Accept();
+  template <typename Acceptor>
+  void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
 
   EventLoop* loop;
   const HttpServerOptions options;
   HttpHandler* handler;  // null after Close
-  boost::asio::ip::tcp::acceptor acceptor;
-  HangupWatch hangups;  // watches connections that do not read now
+  HttpStats stats;
+  boost::asio::ip::tcp::acceptor tcp_acceptor;
+  boost::asio::local::stream_protocol::acceptor unix_acceptor;
+  std::unique_ptr<UnixListener> unix_file;         // null: no Unix socket
+  std::unique_ptr<ServedCertificate> certificate;  // null: no TLS
+  std::unique_ptr<TlsHandshakes> handshakes;       // the same
+  HangupWatch hangups;                             // watches connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
+  absl::flat_hash_map<uint64_t, int> of_peer;  // connections, by Transport::peer
+  std::list<HttpConnection*> idle;             // wait for a request; the idlest first
   ExchangeId next_exchange = 1;
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
   std::function<void()> drained;
+
+ private:
+  absl::Status ListenTcp();
+  absl::Status ListenUnix();
+  absl::Status StartTls();
+  void OnAccepted(Transport transport, bool wants_tls);
+  std::shared_ptr<HttpConnection> Admit(Transport transport);
+  bool HasRoom(uint64_t peer);
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(std::shared_ptr<HttpServer::Core> core, boost::asio::ip::tcp::socket socket);
+  HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport transport);
 
   void Start();
+  // Answers with an error of the connection's own, after which it is not used again.
+  void Refuse(int status, const std::string& message);
   void Reply(const HttpReply& reply);
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
@@ -77,7 +98,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void AwaitInput();
   void WatchHangup();
-  void IgnoreHangup();
   bool IsFull() const;
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
   void OnInput(const boost::system::error_code& ec);
@@ -85,7 +105,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Parse();
   bool OnHead();
   void OnComplete();
-  void Refuse(int status, const std::string& message);
   void Send(const HttpReply& reply);
   void FinishAnswer(bool close);
   void GoOnIfWritten();
@@ -94,37 +113,37 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ScheduleFlush();
   void Flush();
   void WriteSome();
-  int64_t Acknowledged();
   void WatchClient();
   bool LookAtClient();
   void OnWritten(const boost::system::error_code& ec, size_t n);
+  void EndWriting();
   void Discard();
+  void SetIdle(bool idle);
   void Gone();
   void SetDeadline(absl::Duration after);
   void ArmTimer();
   void OnTimer();
 
   std::shared_ptr<HttpServer::Core> core_;
-  boost::asio::ip::tcp::socket socket_;
-  const uint64_t peer_;
+  Transport transport_;
   boost::asio::steady_timer timer_;
   Phase phase_ = Phase::kReading;
   HttpParser parser_;
   HttpRequest answered_;  // head of the request that is being answered
   ExchangeId exchange_ = 0;
   std::string input_, pending_, writing_;
-  size_t written_ = 0;                        // bytes of writing_ the kernel has taken
-  int64_t n_taken_ = 0, n_acknowledged_ = 0;  // bytes: by the kernel in all; by the client, as seen
+  size_t written_ = 0;  // bytes of writing_ the kernel has taken
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool overflowed_ = false;
   bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
-  bool watches_hangup_ = false;
-  size_t discarded_ = 0;  // bytes, in kDiscarding
-  absl::Time deadline_ = absl::InfiniteFuture(), write_deadline_ = absl::InfiniteFuture();
+  size_t discarded_ = 0;    // bytes, in kDiscarding
+  absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;
+  AnswerRate answer_rate_;
+  std::optional<std::list<HttpConnection*>::iterator> idle_place_;  // in Core::idle
 };
 
 }  // namespace baton

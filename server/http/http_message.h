@@ -28,6 +28,7 @@ struct HttpRequest {
   bool has_body = false;
   std::string content_type, content_encoding, origin, request_id, user_agent;
   std::string asked_headers;  // Access-Control-Request-Headers of a preflight
+  std::string trace;          // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
   ClientId client{};
   std::string body;
 };

@@ -116,6 +116,39 @@ std::optional<HttpParseError> CheckHost(const http::request_header<>& head) {
   return std::nullopt;
 }
 
+// The request line has another version than 1.0 and 1.1, or none.
+HttpParseError BadVersion(std::string_view head) {
+  if (head.starts_with("PRI * HTTP/2"))
+    return {505, "HTTP/2 is not spoken here: use HTTP/1.1, or a proxy that speaks both"};
+  const std::string_view line = head.substr(0, head.find("\r\n"));
+  const std::string_view version = line.substr(line.rfind(' ') + 1);
+  const bool is_version = version.size() == 8 && version.starts_with("HTTP/") &&
+                          absl::ascii_isdigit(static_cast<unsigned char>(version[5])) &&
+                          version[6] == '.' &&
+                          absl::ascii_isdigit(static_cast<unsigned char>(version[7]));
+  return {is_version ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken"};
+}
+
+// Trace and parent of version-trace-parent-flags, all in lower-case hex; empty: it is malformed.
+std::string TraceOf(std::string_view traceparent) {
+  constexpr size_t kSize = 55, kTrace = 3, kParent = 36, kFlags = 53;
+  if (traceparent.size() < kSize || traceparent.substr(0, 2) == "ff") return "";
+  // Only a version after 00 may have more.
+  if (traceparent.size() > kSize && (traceparent.starts_with("00") || traceparent[kSize] != '-'))
+    return "";
+  for (size_t i = 0; i < kSize; ++i) {
+    const char c = traceparent[i];
+    const bool is_dash = i + 1 == kTrace || i + 1 == kParent || i + 1 == kFlags;
+    const bool is_hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    if (is_dash ? c != '-' : !is_hex) return "";
+  }
+  const auto is_zero = [&](size_t begin, size_t end) {
+    return traceparent.substr(begin, end - begin).find_first_not_of('0') == std::string_view::npos;
+  };
+  if (is_zero(kTrace, kParent - 1) || is_zero(kParent, kFlags - 1)) return "";
+  return std::string(traceparent.substr(kTrace, kFlags - 1 - kTrace));
+}
+
 // Origin form, or absolute form with the authority of Host, or `*` for OPTIONS.
 std::optional<HttpParseError> SplitTarget(const http::request_header<>& head,
                                           HttpRequest* request) {
@@ -204,6 +237,7 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.origin = text(http::field::origin);
   request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
+  request.trace = TraceOf(Std(head["traceparent"]));
   request.client.key = absl::HashOf(Std(head[http::field::authorization]), Std(head["X-Api-Key"]));
   const std::string expect = text(http::field::expect);
   if (!expect.empty()) {
@@ -249,7 +283,7 @@ HttpParser::Progress HttpParser::State::TakeHead(std::string* input) {
   if (ec == http::error::body_limit) {
     return Fail({413, absl::StrCat("the body is larger than ", limits.max_body, " bytes")});
   }
-  if (ec == http::error::bad_version) return Fail({400, "only HTTP/1.0 and HTTP/1.1 are spoken"});
+  if (ec == http::error::bad_version) return Fail(BadVersion(*input));
   if (ec || !parser.is_header_done()) return Fail({400, "malformed HTTP header: " + ec.message()});
   if (auto problem = ReadHead()) return Fail(*std::move(problem));
   input->erase(0, size);

@@ -23,7 +23,7 @@ struct HttpLimits {
 
 // After an error the connection must not be used again: where the next request begins is unknown.
 struct HttpParseError {
-  int status = 400;  // of HTTP: 400, 413, 414, 417, 431
+  int status = 400;  // of HTTP: 400, 413, 414, 417, 431, 505
   std::string message;
 };
 

@@ -1,6 +1,8 @@
 #include "server/http/http_server.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,12 +15,45 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace {
+constexpr int kMaxIdleLooks = 64;
+}  // namespace
+
+HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
+    : loop(event_loop),
+      options(o),
+      handler(h),
+      tcp_acceptor(event_loop->context()),
+      unix_acceptor(event_loop->context()),
+      hangups(event_loop) {}
+
 absl::Status HttpServer::Core::Listen() {
-  const auto error = [&](const error_code& ec) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.host, ":", options.port,
-                                               ": ", ec.message(),
-                                               "; choose another --host or --port"));
-  };
+  if (options.port < 0 && options.uds.empty()) return CheckFiles(options);
+  if (options.tls.any()) RETURN_IF_ERROR(StartTls());
+  if (options.port >= 0) RETURN_IF_ERROR(ListenTcp());
+  if (!options.uds.empty()) RETURN_IF_ERROR(ListenUnix());
+  return absl::OkStatus();
+}
+
+absl::Status HttpServer::Core::StartTls() {
+  ASSIGN_OR_RETURN(certificate, ServedCertificate::Load(loop, options.tls, &stats));
+  const std::weak_ptr<Core> weak = weak_from_this();
+  handshakes = std::make_unique<TlsHandshakes>(
+      loop,
+      TlsHandshakes::Options{.max = options.max_handshakes, .deadline = options.handshake_timeout},
+      &stats,
+      [weak](Transport transport) {
+        if (const auto self = weak.lock()) self->Admit(std::move(transport));
+      },
+      [weak](Transport transport) {
+        const auto self = weak.lock();
+        const auto connection = self ? self->Admit(std::move(transport)) : nullptr;
+        if (connection) connection->Refuse(400, "this port speaks TLS: use https://");
+      });
+  return absl::OkStatus();
+}
+
+absl::Status HttpServer::Core::ListenTcp() {
   error_code ec;
   // Blocks, as nothing is served yet. An address is taken as it is.
   const auto found = tcp::resolver(loop->context())
@@ -31,48 +66,100 @@ absl::Status HttpServer::Core::Listen() {
   }
   for (const auto& entry : found) {  // the first one that this machine has
     const tcp::endpoint endpoint = entry.endpoint();
-    acceptor.close(ec);
-    acceptor.open(endpoint.protocol(), ec);
-    if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
-    if (!ec) acceptor.bind(endpoint, ec);
-    if (!ec) acceptor.listen(tcp::acceptor::max_listen_connections, ec);
+    tcp_acceptor.close(ec);
+    tcp_acceptor.open(endpoint.protocol(), ec);
+    if (!ec) tcp_acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) tcp_acceptor.bind(endpoint, ec);
+    if (!ec) tcp_acceptor.listen(tcp::acceptor::max_listen_connections, ec);
     if (!ec) return absl::OkStatus();
   }
-  return error(ec);
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", options.host, ":", options.port,
+                                             ": ", ec.message(),
+                                             "; choose another --host or --port"));
 }
 
-void HttpServer::Core::Accept() {
-  acceptor.async_accept([self = shared_from_this()](const error_code& ec, tcp::socket socket) {
+absl::Status HttpServer::Core::ListenUnix() {
+  ASSIGN_OR_RETURN(unix_file,
+                   UnixListener::Listen(options.uds, static_cast<mode_t>(options.uds_mode)));
+  unix_acceptor.assign(asio::local::stream_protocol(), unix_file->Release());
+  return absl::OkStatus();
+}
+
+template <typename Acceptor>
+void HttpServer::Core::Accept(Acceptor* from) {
+  if (!from->is_open()) return;
+  from->async_accept([self = shared_from_this(), from](
+                         const error_code& ec, typename Acceptor::protocol_type::socket socket) {
     if (self->handler == nullptr) return;
     if (ec) {  // out of descriptors, most likely: some may come free
       LogWarn("cannot accept a connection: %s", ec.message());
       auto timer = std::make_shared<asio::steady_timer>(self->loop->context());
       timer->expires_after(std::chrono::milliseconds(100));
-      timer->async_wait([self, timer](const error_code& stopped) {
-        if (!stopped && self->handler != nullptr) self->Accept();
+      timer->async_wait([self, timer, from](const error_code& stopped) {
+        if (!stopped && self->handler != nullptr) self->Accept(from);
       });
       return;
     }
-    if (static_cast<int>(self->connections.size()) >= self->options.max_connections) {
-      HttpReply reply = self->handler->OnBadRequest({}, 503, "too many connections");
-      reply.close = true;
-      error_code ignored;
-      socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(ReplyHead(reply, {}) + reply.body), ignored);
-    } else {
-      auto connection = std::make_shared<HttpConnection>(self, std::move(socket));
-      self->connections.insert(connection);
-      connection->Start();
-    }
-    self->Accept();
+    const bool is_tcp = std::is_same_v<Acceptor, tcp::acceptor>;
+    self->OnAccepted(Transport(std::move(socket)), is_tcp && self->handshakes != nullptr);
+    self->Accept(from);
   });
+}
+
+void HttpServer::Core::OnAccepted(Transport transport, bool wants_tls) {
+  if (wants_tls) {
+    handshakes->Begin(std::move(transport), certificate->context());
+  } else {
+    Admit(std::move(transport));
+  }
+}
+
+// Null: refused.
+std::shared_ptr<HttpConnection> HttpServer::Core::Admit(Transport transport) {
+  const uint64_t peer = transport.peer();
+  if (!HasRoom(peer)) {
+    ++stats.refused;
+    HttpReply reply = handler->OnBadRequest({}, 503, "too many connections");
+    reply.close = true;
+    transport.WriteNow(ReplyHead(reply, {}) + reply.body);
+    return nullptr;
+  }
+  ++of_peer[peer];
+  ++stats.opened[static_cast<size_t>(transport.kind())];
+  auto connection = std::make_shared<HttpConnection>(shared_from_this(), std::move(transport));
+  connections.insert(connection);
+  connection->Start();
+  return connection;
+}
+
+// A server that is full gives up who has waited longest without a request.
+bool HttpServer::Core::HasRoom(uint64_t peer) {
+  const int max_per_peer = options.max_per_address > 0 ? options.max_per_address
+                                                       : std::max(1, options.max_connections / 2);
+  const auto of_this = of_peer.find(peer);
+  if (peer != 0 && of_this != of_peer.end() && of_this->second >= max_per_peer) return false;
+  if (static_cast<int>(connections.size()) < options.max_connections) return true;
+  int looks = kMaxIdleLooks;
+  for (HttpConnection* idlest : idle) {
+    if (idlest->idle()) {
+      ++stats.idle_closed;
+      idlest->Close();
+      return true;
+    }
+    if (--looks == 0) break;  // answers to them are still on their way
+  }
+  return false;
 }
 
 void HttpServer::Core::Close() {
   handler = nullptr;
   drained = nullptr;
   error_code ignored;
-  acceptor.close(ignored);
+  tcp_acceptor.close(ignored);
+  unix_acceptor.close(ignored);
+  unix_file.reset();
+  handshakes.reset();
+  certificate.reset();
   const auto open = std::move(connections);
   connections.clear();
   for (const auto& connection : open) connection->Close();
@@ -91,7 +178,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoop* loop,
                                                               HttpHandler* handler) {
   auto core = std::make_shared<Core>(loop, options, handler);
   RETURN_IF_ERROR(core->Listen());
-  core->Accept();
+  core->Accept(&core->tcp_acceptor);
+  core->Accept(&core->unix_acceptor);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
 }
 
@@ -100,9 +188,20 @@ HttpServer::~HttpServer() { core_->Close(); }
 
 int HttpServer::port() const {
   error_code ignored;
-  return core_->acceptor.local_endpoint(ignored).port();
+  return core_->options.port < 0 ? -1 : core_->tcp_acceptor.local_endpoint(ignored).port();
 }
 int HttpServer::n_connections() const { return static_cast<int>(core_->connections.size()); }
+
+HttpStats HttpServer::stats() const {
+  HttpStats stats = core_->stats;
+  stats.open = n_connections();
+  if (core_->certificate) stats.certificate_left = core_->certificate->context()->left();
+  return stats;
+}
+
+void HttpServer::ReloadCertificate() {
+  if (core_->certificate) core_->certificate->Reload();
+}
 
 void HttpServer::Reply(ExchangeId id, const HttpReply& reply) {
   const auto found = core_->exchanges.find(id);

@@ -8,6 +8,7 @@
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
+#include "server/http/descriptor_limit.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 
@@ -17,11 +18,18 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // After the last answer: time for workers to hear that they may drain.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
+constexpr int kReservedDescriptors = 512;  // for files, libraries and the streams of workers
 
 HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_context) {
   HttpServerOptions options = given;
   if (options.limits.max_body == 0)
     options.limits.max_body = static_cast<size_t>(std::clamp(32 * max_context, kMiB, 64 * kMiB));
+  const int room = RaiseDescriptorLimit(kReservedDescriptors + options.max_handshakes);
+  if (room < options.max_connections) {
+    LogWarn("server.max_connections is %d, not %d: the limit of descriptors (ulimit -n) is low",
+            room, options.max_connections);
+    options.max_connections = room;
+  }
   return options;
 }
 
@@ -129,8 +137,8 @@ int RunRouter(const RoleConfig& process) {
   if (!server.ok()) return Fail(server.status());
   front.Attach(server->get());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
-  LogInfo("listening on http://%s:%d, workers dial port %d", config.server.http.host,
-          (*server)->port(), (*generator)->control_port());
+  LogInfo("listening on %s, workers dial port %d", PlacesOf(config.server.http, (*server)->port()),
+          (*generator)->control_port());
 
   bool was_complete = false;
   (*generator)->SetOnChange([&, generator = generator->get()] {
@@ -144,6 +152,7 @@ int RunRouter(const RoleConfig& process) {
   StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
                    process.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
+  loop.OnReloadSignal([&] { (*server)->ReloadCertificate(); });
   loop.Run();
   return 0;
 }

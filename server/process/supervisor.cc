@@ -77,6 +77,8 @@ class Supervisor {
   void DrainWorkers();
   void KillAll();
   bool AnyAlive() const;
+  // SIGHUP asks to read certificates again, unless it is because the terminal was closed.
+  bool TerminalIsGone() const { return options_.is_terminal && ::isatty(STDOUT_FILENO) == 0; }
   void PrintReady();
 
   SupervisorOptions options_;
@@ -174,6 +176,10 @@ void Supervisor::OnSignals(int descriptor) {
   signalfd_siginfo info{};
   while (::read(descriptor, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
+    if (info.ssi_signo == SIGHUP && !TerminalIsGone()) {
+      if (roles_.front().process) roles_.front().process->Signal(SIGHUP);
+      continue;
+    }
     if (phase_ == Phase::kRunning) {
       BeginStop();
     } else {
@@ -226,21 +232,31 @@ void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
   progress_.Show(sum / static_cast<double>(std::max<size_t>(1, roles_.size() - 1)));
 }
 
+// The address of a curl command, with the flags that it takes to connect.
+std::string CurlTarget(const HttpServerOptions& http) {
+  if (http.port < 0) return absl::StrCat("--unix-socket ", http.uds, " http://localhost");
+  HttpServerOptions tcp = http;
+  tcp.uds.clear();
+  std::string flags;
+  if (http.tls.any()) flags = absl::StrCat("--cacert ", http.tls.cert, " ");
+  if (!http.tls.client_ca.empty()) absl::StrAppend(&flags, "--cert CLIENT.pem --key CLIENT.key ");
+  return absl::StrCat(flags, PlacesOf(tcp, http.port));
+}
+
 void Supervisor::PrintReady() {
-  const std::string url =
-      absl::StrCat("http://", config_.server.http.host, ":", config_.server.http.port);
+  const HttpServerOptions& http = config_.server.http;
   const std::string workers =
       config_.cluster.colocated
           ? absl::StrCat(config_.decode.workers, " colocated")
           : absl::StrCat(config_.prefill.workers, " prefill + ", config_.decode.workers, " decode");
   progress_.Finish();
-  std::printf("ready  %s  model %s  %s\n", url.c_str(), config_.model.name.c_str(),
-              workers.c_str());
+  std::printf("ready  %s  model %s  %s\n", PlacesOf(http, http.port).c_str(),
+              config_.model.name.c_str(), workers.c_str());
   std::printf(
       "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
       "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}],"
       "\"temperature\":0}'\n",
-      url.c_str());
+      CurlTarget(http).c_str());
   std::fflush(stdout);
 }
 
@@ -318,7 +334,7 @@ bool Supervisor::AnyAlive() const {
 int Supervisor::Run() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
   BATON_CHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
   const int signal_descriptor = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
   BATON_CHECK(signal_descriptor >= 0);

@@ -24,7 +24,7 @@ ServedBaton::ServedBaton(pid_t pid, int output)
 
 absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Start(std::vector<std::string> args,
                                                                 absl::Duration limit) {
-  return Run("serve", std::move(args), "ready ", limit);
+  return Run("serve", std::move(args), "ready  ", limit);
 }
 
 absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::StartRouter(
@@ -37,7 +37,8 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Run(const std::string&
                                                               const std::string& ready_mark,
                                                               absl::Duration limit) {
   args.insert(args.begin(), {BATON_BINARY, command});
-  args.insert(args.end(), {"--port", "0"});
+  if (std::find(args.begin(), args.end(), "--port") == args.end())
+    args.insert(args.end(), {"--port", "0"});
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
   std::vector<char*> argv;
@@ -58,10 +59,14 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Run(const std::string&
   while (absl::Now() < deadline) {
     const std::string log = served->log();
     const size_t ready = log.find(ready_mark);
-    const size_t scheme = ready == std::string::npos ? ready : log.find("http://", ready);
-    if (scheme != std::string::npos && log.find('\n', scheme) != std::string::npos) {
-      ASSIGN_OR_RETURN(served->url_, HttpUrl::Parse(log.substr(
-                                         scheme, log.find_first_of(" ,\n", scheme) - scheme)));
+    if (ready != std::string::npos && log.find('\n', ready) != std::string::npos) {
+      const std::string line = log.substr(ready, log.find('\n', ready) - ready);
+      const size_t address = line.find("://");
+      if (address == std::string::npos) return served;  // on a Unix socket alone
+      ASSIGN_OR_RETURN(
+          served->url_,
+          HttpUrl::Parse("http" +
+                         line.substr(address, line.find_first_of(" ,", address) - address)));
       return served;
     }
     int status = 0;

@@ -18,7 +18,7 @@ namespace baton {
 
 class ServedBaton {
  public:
-  // Runs `baton serve ARGS... --port 0` and waits for its ready line.
+  // Runs `baton serve ARGS...`, with --port 0 if there is none, and waits for its ready line.
   static absl::StatusOr<std::unique_ptr<ServedBaton>> Start(
       std::vector<std::string> args, absl::Duration limit = absl::Seconds(60));
   // Runs `baton router ARGS... --port 0` and waits until it listens: workers are the test's own.
@@ -26,7 +26,7 @@ class ServedBaton {
   // Kills the processes that still run, with children.
   ~ServedBaton();
 
-  const HttpUrl& url() const { return url_; }
+  const HttpUrl& url() const { return url_; }  // with TLS: host and port
   HttpClient client() const { return HttpClient(url_, absl::Seconds(120)); }
   std::string log() const { return LogFrom(0); }  // stdout and stderr so far
   std::string LogFrom(size_t offset) const;       // the log without its first `offset` bytes

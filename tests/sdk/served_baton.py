@@ -45,7 +45,7 @@ class ServedBaton:
     def _read_output(self):
         for line in self._process.stdout:
             self._lines.append(line)
-            ready = re.match(r"ready +(http://\S+)", line)
+            ready = re.match(r"ready +(https?://\S+)", line)
             if ready:
                 self.url = ready[1]
                 self._is_ready.set()

@@ -1,11 +1,14 @@
-// A TCP connection as a misbehaving client has it: bytes out as they are, bytes in with a deadline.
+// A connection over TCP or a Unix socket as a misbehaving client has it: bytes out as they are,
+// bytes in with a deadline.
 #pragma once
 
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -23,7 +26,14 @@ class RawClient {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     is_open_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
-  ~RawClient() { Close(); }
+  explicit RawClient(const std::string& path)
+      : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    is_open_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  virtual ~RawClient() { Close(); }
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
@@ -34,7 +44,7 @@ class RawClient {
   // Sends the bytes. False: the server has closed.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const ssize_t n = Push(bytes);
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(n));
     }
@@ -56,13 +66,22 @@ class RawClient {
     }
     return ended_;
   }
-  void HalfClose() { ::shutdown(socket_, SHUT_WR); }
+  virtual void HalfClose() { ::shutdown(socket_, SHUT_WR); }
   void Close() {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
   }
 
   std::string received;
+
+ protected:
+  int socket() const { return socket_; }
+  // As send() and recv(); kNothingYet of Pull: bytes came, but none to tell.
+  static constexpr ssize_t kNothingYet = -2;
+  virtual ssize_t Push(std::string_view bytes) {
+    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  virtual ssize_t Pull(char* buffer, size_t size) { return ::recv(socket_, buffer, size, 0); }
 
  private:
   bool ReadSome(absl::Time deadline) {
@@ -72,8 +91,9 @@ class RawClient {
         ::poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) {
       return false;
     }
-    char chunk[16384];
-    const ssize_t n = ::recv(socket_, chunk, sizeof chunk, 0);
+    char chunk[32768];
+    const ssize_t n = Pull(chunk, sizeof chunk);
+    if (n == kNothingYet) return true;
     if (n <= 0) {
       ended_ = true;
       return false;

@@ -25,7 +25,8 @@ first one is in answers.
 
 Every answer has the header `X-Request-Id`: the client's, if it is up to 128 letters, digits and `.`, `_`, `:`, `-`.
 Errors are `{"error":{"message","type","param","code"}}`, all four keys always there; `param` is the path of the field,
-such as `messages[0].content`.
+such as `messages[0].content`. `X-Should-Retry: false` says that the same request would be refused again. `traceparent`
+(W3C) stands in the router's log lines of the request; workers do not get it.
 
 | status | `code` | when |
 |---|---|---|
@@ -40,6 +41,7 @@ such as `messages[0].content`.
 | 500 | `workers_lost` or null | the server failed |
 | 501 | `not_supported` | an endpoint of other servers |
 | 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` | nobody can serve now |
+| 505 | null | another version than HTTP/1.0 and 1.1, such as HTTP/2 without TLS |
 
 In a stream an error is an event `data: {"error":{...}}`, and `data: [DONE]` ends it.
 In a stream of `/v1/responses` it is the event `response.failed`; these streams have no `[DONE]`.

@@ -34,7 +34,8 @@ TEST_CASE("every answer has an X-Request-Id and, where an origin is allowed, its
       {Post("/v1/embeddings", "{}"), "501"},
       {Post("/v1/completions", std::string(20001, ' ')), "413"},
       {"GARBAGE\r\n\r\n", "400"},
-      {"GET / HTTP/9.9\r\n\r\n", "400"},
+      {"GET / HTTP/9.9\r\n\r\n", "505"},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505"},
       {"GET /health HTTP/1.1\r\nHost: a\r\nX: " + std::string(100000, 'y') + "\r\n\r\n", "431"},
       {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
        "400"},
@@ -56,6 +57,24 @@ TEST_CASE("every answer has an X-Request-Id and, where an origin is allowed, its
   CHECK(Has(
       HeadOf(served, Post("/v1/completions", std::string(20001, ' '), "X-Request-Id: mine.2\r\n")),
       "X-Request-Id: mine.2\r\n"));
+}
+
+TEST_CASE("answers say where a retry cannot help, and only there") {
+  HttpServerOptions http;
+  http.limits.max_body = 20000;
+  Served served(http);
+  const auto says = [&](const std::string& bytes) {
+    return Has(HeadOf(served, bytes), "X-Should-Retry: false\r\n");
+  };
+  CHECK(says(Post("/v1/completions", "{")));
+  CHECK(says(Post("/v1/messages", "{}")));
+  CHECK(says(Post("/v1/completions", std::string(20001, ' '))));
+  CHECK(says(Post("/v1/embeddings", "{}")));
+  CHECK(says(Get("/nothing")));
+  CHECK(says("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+  CHECK_FALSE(says(Get("/health")));
+  CHECK_FALSE(says(Post("/v1/completions", kStream)));
+  for (const int status : {408, 409, 429, 500, 503}) CHECK_FALSE(RetryCannotHelp(status));
 }
 
 TEST_CASE("no CORS headers where no origin is allowed") {

@@ -253,12 +253,13 @@ TEST_CASE("text jobs of clients that went away are not run, and take no place") 
 TEST_CASE("too many connections are refused with 503") {
   HttpServerOptions http;
   http.max_connections = 2;
+  http.max_per_address = 2;
   Served served(http);
+  served.generator->hold = true;
   RawClient a(served.port), b(served.port);
-  REQUIRE(a.Send(Get("/livez")));
-  REQUIRE(b.Send(Get("/livez")));
-  REQUIRE(a.ReadUntil("ok"));
-  REQUIRE(b.ReadUntil("ok"));
+  REQUIRE(a.Send(Post("/v1/completions", kStream)));
+  REQUIRE(b.Send(Post("/v1/completions", kStream)));
+  REQUIRE(served.WaitFor([&] { return served.generator->n_submitted == 2; }));
   RawClient c(served.port);
   CHECK(c.ReadToEnd());
   CHECK(c.received.find("HTTP/1.1 503") == 0);

@@ -195,7 +195,8 @@ TEST_CASE(
   const std::vector<std::pair<std::string, std::string>> kCases = {
       {"GARBAGE\r\n\r\n", "400"},
       {std::string("\x16\x03\x01\x00\xa5\x01\x00\x00", 8), "400"},
-      {"GET / HTTP/9.9\r\n\r\n", "400"},
+      {"GET / HTTP/9.9\r\n\r\n", "505"},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505"},
       {"GET /health HTTP/1.1\r\nHost: a\r\nX: " + std::string(100000, 'y') + "\r\n\r\n", "431"},
       {Post("/v1/completions", std::string(20001, ' ')), "413"},
       {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",

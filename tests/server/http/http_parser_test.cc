@@ -37,6 +37,24 @@ std::string Post(const std::string& fields, const std::string& body) {
   return "POST /x HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n" + body;
 }
 
+TEST_CASE("a traceparent is taken if it is well-formed") {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
+  const auto taken = [](const std::string& value) {
+    return Read(Get("Traceparent: " + value + "\r\n"), 1000).request.trace;
+  };
+  const std::string both = trace + "-" + parent;
+  CHECK(taken("00-" + both + "-01") == both);
+  CHECK(taken("01-" + both + "-01-more") == both);
+  for (const std::string& bad :
+       {std::string("x"), both, "00-" + both, "00-" + both + "-01-more", "ff-" + both + "-01",
+        "00-" + std::string(32, '0') + "-" + parent + "-01",
+        "00-" + trace + "-" + std::string(16, '0') + "-01", "00-" + trace + "_" + parent + "-01",
+        "00-" + std::string(32, 'A') + "-" + parent + "-01"}) {
+    INFO(bad);
+    CHECK(taken(bad).empty());
+  }
+}
+
 TEST_CASE("whole requests in pieces of any size") {
   const std::string bytes = Post(
                                 "Content-Length: 5\r\nX-Request-Id: r1\r\nOrigin: http://o\r\n"
@@ -116,9 +134,12 @@ TEST_CASE("requests that could be read in two ways are refused, whatever the pie
       {"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
       {"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400},
       {"GET /x HTTP/1.1\nHost: a\n\n", 400},
-      {"GET /x HTTP/1.2\r\nHost: a\r\n\r\n", 400},
-      {"GET /x HTTP/9.9\r\nHost: a\r\n\r\n", 400},
-      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
+      {"GET /x HTTP/9.9\r\nHost: a\r\n\r\n", 505},
+      {"GET /x HTTP/1.2\r\nHost: a\r\n\r\n", 505},
+      {"GET /x HTTP/0.9\r\nHost: a\r\n\r\n", 505},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"GET /x HTTP/11\r\nHost: a\r\n\r\n", 400},
+      {"GET /x HTTQ/1.1\r\nHost: a\r\n\r\n", 400},
       {"\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
       {"\x16\x03\x01\x02\x00\x01\x00", 400},
       {"get /x HTTP/1.1\r\nHost: a\r\n\r\n", 400},

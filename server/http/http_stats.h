@@ -1,0 +1,28 @@
+// Counts of an HttpServer since its start, and how it stands now. Plain data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "server/http/tls_session.h"
+#include "server/http/transport.h"
+
+namespace baton {
+
+struct HttpStats {
+  // Connections by TransportKind, TLS ones after their handshake.
+  std::array<int64_t, kTransportKinds> opened{};
+  int64_t open = 0;         // now
+  int64_t refused = 0;      // with 503: the server or the address had too many
+  int64_t idle_closed = 0;  // idle ones, given up for new ones
+  int64_t too_slow = 0;     // clients that took their answers too slowly
+  std::array<int64_t, kTlsResults> handshakes{};
+  int64_t shaking = 0;                             // handshakes under way, now
+  int64_t reloads = 0, reloads_refused = 0;        // of certificate and key
+  std::optional<absl::Duration> certificate_left;  // until it expires; nothing: no TLS
+};
+
+}  // namespace baton

@@ -1,0 +1,136 @@
+// Bounds of an HttpServer's connections: how many, from where, and how slowly answers may be taken.
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+
+#include "server/http/answer_rate.h"
+#include "server/http/descriptor_limit.h"
+#include "tests/server/http/http_rig.h"
+
+namespace baton {
+namespace {
+
+TEST_CASE("a full server gives up who has been idle longest, and none that is owed an answer") {
+  HttpServerOptions options;
+  options.max_connections = 3;
+  options.max_per_address = 100;
+  HttpRig rig(options, GENERATE(Over::kTcp, Over::kTls, Over::kUnix));
+  rig.answers.body_bytes = 3;
+  const auto busy = rig.Connect(), idlest = rig.Connect(), idle = rig.Connect();
+  REQUIRE(busy->Send(Get("/never")));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
+  for (const auto& client : {&idlest, &idle}) {
+    REQUIRE((*client)->Send(Get("/now")));
+    REQUIRE((*client)->ReadUntil("xxx"));
+    (*client)->received.clear();
+  }
+  const auto late = rig.Connect();
+  REQUIRE(late->Send(Get("/never")));
+  CHECK(idlest->ReadToEnd());
+  CHECK(idlest->received.empty());
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 4; }));
+  REQUIRE(idle->Send(Get("/never")));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 5; }));
+  // Now all are owed an answer.
+  const auto refused = rig.Connect();
+  CHECK(refused->ReadToEnd());
+  CHECK(refused->received.find("503") != std::string::npos);
+  const HttpStats stats = rig.Stats();
+  CHECK(stats.idle_closed == 1);
+  CHECK(stats.refused == 1);
+  CHECK(rig.answers.n_gone == 0);
+}
+
+TEST_CASE("an address has half of the connections by default, a Unix socket all") {
+  HttpServerOptions options;
+  options.max_connections = 4;
+  HttpRig rig(options);
+  const auto a = rig.Connect(), b = rig.Connect();
+  REQUIRE(rig.WaitFor([&] { return rig.server->n_connections() == 2; }));
+  const auto third = rig.Connect();
+  CHECK(third->ReadToEnd());
+  CHECK(third->received.find("503") != std::string::npos);
+  a->Close();
+  REQUIRE(rig.WaitFor([&] { return rig.server->n_connections() == 1; }));
+  const auto fourth = rig.Connect();
+  REQUIRE(fourth->Send(Get("/none")));
+  CHECK(fourth->ReadUntil("404"));
+
+  HttpRig local(options, Over::kUnix);
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(local.Connect());
+    REQUIRE(clients.back()->Send(Get("/none")));
+    CHECK(clients.back()->ReadUntil("404"));
+  }
+}
+
+TEST_CASE("an answer is taken at the least rate, or its client is given up") {
+  HttpServerOptions options;
+  options.max_unsent = 100 << 20;
+  options.write_timeout = absl::Milliseconds(300);
+  options.min_write_rate = 4 << 20;
+  HttpRig rig(options, GENERATE(Over::kTcp, Over::kTls, Over::kUnix));
+  const auto client = rig.Connect();
+  REQUIRE(client->Send("GET /stream HTTP/1.0\r\n\r\n"));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
+  rig.StartStream();
+  constexpr size_t kBytes = 32 << 20;
+  rig.Stream(std::string(kBytes, 'x'));
+  SECTION("a client that takes a little now and then is too slow") {
+    client->SetReceiveBuffer(8192);
+    for (int i = 0; i < 100 && rig.answers.n_gone == 0; ++i) {
+      absl::SleepFor(absl::Milliseconds(150));
+      client->received.clear();
+      client->ReadUntil("x", absl::Seconds(1));  // what one call reads
+    }
+    CHECK(rig.answers.n_gone == 1);
+    CHECK(rig.Stats().too_slow == 1);
+  }
+  SECTION("one that reads gets all of it") {
+    rig.On([&] {
+      rig.server->EndStream(rig.answers.last);
+      return 0;
+    });
+    CHECK(client->ReadToEnd(absl::Seconds(60)));
+    CHECK(client->received.size() > kBytes);
+    CHECK(rig.Stats().too_slow == 0);
+    CHECK(rig.answers.n_gone == 0);
+  }
+}
+
+TEST_CASE("the least rate is judged by window, and little that waits is no reason") {
+  AnswerRate rate(absl::Seconds(10), 100);
+  const absl::Time start = absl::UnixEpoch();
+  CHECK_FALSE(rate.watching());
+  rate.Start(start, 5000, 1 << 20);
+  CHECK(rate.deadline() == start + absl::Seconds(10));
+  CHECK(rate.IsTooSlow(5999));
+  CHECK_FALSE(rate.IsTooSlow(6000));
+  rate.Start(start, 5000, 10);
+  CHECK(rate.IsTooSlow(5009));
+  CHECK_FALSE(rate.IsTooSlow(5010));
+  rate.Stop();
+  CHECK_FALSE(rate.watching());
+  AnswerRate any(absl::Seconds(10), 0);
+  any.Start(start, 5000, 1 << 20);
+  CHECK(any.IsTooSlow(5000));
+  CHECK_FALSE(any.IsTooSlow(5001));
+}
+
+TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low = before;
+  low.rlim_cur = 128;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  const int room = RaiseDescriptorLimit(100);
+  rlimit after{};
+  ::getrlimit(RLIMIT_NOFILE, &after);
+  CHECK(after.rlim_cur == before.rlim_max);
+  CHECK(room == static_cast<int>(before.rlim_max) - 100);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace baton
