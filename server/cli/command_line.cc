@@ -31,7 +31,7 @@ MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
 Hugging Face cache, or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
-  --tls-cert FILE --tls-key FILE  HTTPS; with --tls-client-ca FILE for known clients
+  --tls-cert FILE --tls-key FILE  HTTPS; --tls-client-ca FILE: known clients
   --uds PATH           a Unix socket too; with --port -1 alone
   --prefill 2          prefill workers            --decode 1   decode workers
   --colocated          every worker does both phases

@@ -138,7 +138,7 @@ TEST_CASE("slips get a suggestion") {
   CHECK(Error({"serve", "m", "--decode.max_bach=4"}) ==
         "unknown flag --decode.max_bach; did you mean --decode.max_batch?");
   CHECK(Error({"serve", "--port", "x"}) ==
-        "--port: server.port: \"x\" must be an integer from 0 to 65535");
+        "--port: server.port: \"x\" must be an integer from -1 to 65535");
   CHECK(Error({"serve", "m", "--demo"}).find("not both") != std::string::npos);
   CHECK(Error({"serve", "m", "--page-tokens=48"}).find("16, 32 or 64") != std::string::npos);
   CHECK(Error({"serve", "m", "--decode.cpus=a"}).find("CPU list") != std::string::npos);
