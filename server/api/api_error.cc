@@ -11,7 +11,7 @@ ApiError HttpError(int status, std::string message, std::string code) {
   error.status = status;
   error.message = std::move(message);
   error.code = std::move(code);
-  if (status >= 500) error.type = "server_error";
+  if (status >= 500 && status != 505) error.type = "server_error";  // 505: the client's version
   return error;
 }
 

@@ -18,7 +18,7 @@ const char* OutcomeOf(int http_status, bool failed) {
   if (http_status < 400) return "ok";
   if (http_status == 499) return "canceled";
   if (http_status == 429 || http_status == 503) return "overload";
-  return http_status < 500 ? "client_error" : "internal";
+  return http_status < 500 || http_status == 505 ? "client_error" : "internal";
 }
 
 constexpr const char* kFailoverCauseNames[kFailoverCauses] = {

@@ -245,7 +245,7 @@ TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm no other requ
     CHECK(error.contains("code"));
   }
   for (const std::string& bytes :
-       {std::string("GARBAGE\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+       {std::string("GARBAGE\r\n\r\n"), std::string("get / HTTP/1.1\r\n\r\n"),
         "GET /health HTTP/1.1\r\nHost: a\r\nX: " + std::string(100000, 'y') + "\r\n\r\n",
         std::string("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: "
                     "99999999999\r\n\r\n")}) {
@@ -253,6 +253,12 @@ TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm no other requ
     REQUIRE(answer.ok());
     INFO(bytes.substr(0, 60));
     CHECK(answer->starts_with("HTTP/1.1 4"));
+  }
+  for (const char* bytes : {"GET / HTTP/9.9\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}) {
+    const absl::StatusOr<std::string> answer = client.Raw(bytes);
+    REQUIRE(answer.ok());
+    CHECK(answer->starts_with("HTTP/1.1 505"));
+    CHECK(answer->find("invalid_request_error") != std::string::npos);
   }
   const absl::StatusOr<HttpResponse> healthy =
       client.Post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})");

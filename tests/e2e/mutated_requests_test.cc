@@ -15,6 +15,7 @@ namespace {
 // True for what no request must get: a status of 500 and up, or an event or object that tells a
 // fault of the server.
 bool IsFault(const std::string& answer) {
+  if (answer.starts_with("HTTP/1.1 505")) return false;  // the request's version is another
   for (const char* sign :
        {"HTTP/1.1 5", "\"server_error\"", "\"api_error\"", "\"overloaded_error\""})
     if (answer.find(sign) != std::string::npos) return true;
