@@ -27,7 +27,7 @@ std::string_view ErrorType(const ApiError& error) {
     case 503:
       return "overloaded_error";
     default:
-      return error.status >= 500 ? "api_error" : "invalid_request_error";
+      return error.status >= 500 && error.status != 505 ? "api_error" : "invalid_request_error";
   }
 }
 

@@ -121,6 +121,8 @@ absl::Status UseClientCa(SSL_CTX* context, const std::string& path) {
                               "): give the PEM file of the authority that signs clients"));
   }
   SSL_CTX_set_client_CA_list(context, names);
+  // An authority of the file is trusted whether or not it is a root.
+  X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <list>
@@ -47,6 +48,7 @@ struct TlsHandshakes::State : std::enable_shared_from_this<TlsHandshakes::State>
   bool LooksLikeTls(const Handle& shake);
   void Fail(const Handle& shake);
   void DropInput(const Handle& shake);
+  Handle Oldest(uint64_t newcomer) const;
   void Remove(const Handle& shake);
   void End(const Handle& shake, TlsResult result);
   void Count(TlsResult result) { ++stats->handshakes[static_cast<size_t>(result)]; }
@@ -152,6 +154,13 @@ void TlsHandshakes::State::DropInput(const Handle& shake) {
   shake->transport.Close();
 }
 
+// Returns who makes room for a newcomer: an address that has half of all makes room itself.
+TlsHandshakes::State::Handle TlsHandshakes::State::Oldest(uint64_t newcomer) const {
+  const auto is_its_own = [&](const Handle& shake) { return shake->transport.peer() == newcomer; };
+  if (2 * std::count_if(all.begin(), all.end(), is_its_own) < options.max) return all.front();
+  return *std::find_if(all.begin(), all.end(), is_its_own);
+}
+
 void TlsHandshakes::State::Remove(const Handle& shake) {
   shake->closed = true;
   all.erase(shake->place);
@@ -192,7 +201,7 @@ TlsHandshakes::~TlsHandshakes() {
 void TlsHandshakes::Begin(Transport transport, std::shared_ptr<const TlsContext> context) {
   State& state = *state_;
   if (static_cast<int>(state.all.size()) >= state.options.max) {
-    const State::Handle oldest = state.all.front();
+    const State::Handle oldest = state.Oldest(transport.peer());
     state.End(oldest, TlsResult::kCrowded);
   }
   auto shake = std::make_shared<State::Shake>(

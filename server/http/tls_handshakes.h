@@ -16,7 +16,7 @@ namespace baton {
 class TlsHandshakes {
  public:
   struct Options {
-    int max = 0;              // one more makes the oldest end
+    int max = 0;  // one more makes the oldest end, of an address that has half of them its own
     absl::Duration deadline;  // of a whole handshake
   };
   // secured: the transport of a handshake that is done. plain: of a client that speaks HTTP. The

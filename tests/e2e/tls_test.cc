@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -221,6 +222,30 @@ TEST_CASE("1,000 half-done handshakes harm no stream, are bounded and end by the
   CHECK(WaitUntil(absl::Seconds(10), [&] { return rig.Metric("baton_tls_handshakes{") == 0; }));
   CHECK(rig.Metric("baton_tls_handshakes_total", "timeout") >= 200);
   CHECK(stream.ReadUntil("data: [DONE]", absl::Seconds(120)));
+}
+
+TEST_CASE("SIGTERM drains streams over TLS and the Unix socket, and ends each as TLS ends") {
+  const TempFolder folder;
+  TlsRig rig({"--uds", folder.file("baton.sock")});
+  TlsClient secured(rig.port(), {.trusted = &rig.authority});
+  RawClient local(folder.file("baton.sock"));
+  for (RawClient* client : {static_cast<RawClient*>(&secured), &local}) {
+    REQUIRE(client->Send(Post(StreamBody("Tell me a story.", 300))));
+    REQUIRE(client->ReadUntil("data: ", absl::Seconds(60)));
+  }
+  std::atomic<int> n_ended = 0;
+  const auto read = [&](RawClient* client) { n_ended += client->ReadToEnd(absl::Seconds(60)); };
+  std::thread secured_reader(read, &secured), local_reader(read, &local);
+  const absl::StatusOr<int> status = rig.served->Terminate();
+  secured_reader.join();
+  local_reader.join();
+  REQUIRE(status.ok());
+  CHECK(*status == 0);
+  CHECK(n_ended == 2);
+  for (RawClient* client : {static_cast<RawClient*>(&secured), &local}) {
+    CHECK(Has(client->received, "data: [DONE]"));
+  }
+  CHECK(secured.alert().empty());
 }
 
 TEST_CASE("a Unix socket serves beside TCP or alone, after a kill too, and goes at the end") {
