@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <optional>
+#include <vector>
 
 #include "common/clock.h"
 
@@ -20,6 +21,7 @@ struct EventLoop::State {
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::optional<asio::signal_set> signals, reload_signal;
   std::function<void()> on_stop, on_reload;
+  std::vector<std::function<void()>> reloads;
 };
 
 struct EventLoop::Timer::State {
@@ -53,7 +55,11 @@ void EventLoop::OnStopSignal(std::function<void()> handler) {
 }
 
 void EventLoop::OnReloadSignal(std::function<void()> handler) {
-  state_->on_reload = std::move(handler);
+  state_->reloads.push_back(std::move(handler));
+  if (state_->reload_signal) return;
+  state_->on_reload = [state = state_.get()] {
+    for (const auto& reload : state->reloads) reload();
+  };
   state_->reload_signal.emplace(state_->context, SIGHUP);
   AwaitSignal(&*state_->reload_signal, &state_->on_reload);
 }

@@ -219,6 +219,19 @@ TEST_CASE("the certificate is read again when told or when the files change; con
   CHECK(still.subject() == "renewed");
 }
 
+TEST_CASE("SIGHUP calls all who read files again") {
+  LoopThread loop;
+  std::atomic<int> first = 0, second = 0;
+  loop.loop.OnReloadSignal([&] { ++first; });
+  loop.loop.OnReloadSignal([&] { ++second; });
+  loop.Start();
+  for (int n = 1; n <= 2; ++n) {
+    ::raise(SIGHUP);
+    CHECK(loop.WaitFor([&] { return first == n && second == n; }));
+  }
+  loop.Stop();
+}
+
 TEST_CASE("links that lead to other files are a change, as Kubernetes makes it") {
   TempFolder folder;
   TestAuthority authority("authority");
