@@ -52,6 +52,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
     timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
   timeline_.rounds = static_cast<int>(plan().n_rounds());
   timeline_.predicted = absl::Seconds(plan().first_token_seconds);
+  timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
 }

@@ -49,9 +49,9 @@ struct Timeline {
   // relay. The prefill times above are the tail's.
   std::string prefill_heads{};
   // The last attempt: tokens that each rank computed; time from sent to first token, predicted and
-  // taken (zero: no token came).
+  // taken (zero: no token came); predicted mean time between tokens (zero: unknown).
   std::vector<int32_t> slices{};
-  absl::Duration predicted{}, took{};
+  absl::Duration predicted{}, took{}, predicted_gap{};
   RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
   int attempts = 1;
   int rounds = 1;  // rounds of the last attempt's relay
