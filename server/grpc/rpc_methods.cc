@@ -78,7 +78,6 @@ void GetLoads(ApiFront& front, ApiCall call) {
   const ClusterView view = front.generator().View();
   v1::GetLoadsResponse response;
   response.set_ready(!front.NotReady());
-  response.set_draining(view.draining);
   response.set_running(view.running);
   response.set_waiting(view.waiting);
   for (const WorkerView& worker : front.generator().Workers()) {

@@ -1,7 +1,9 @@
 """The life of calls and of the server: cancellation, deadlines, slow readers, health, reflection,
 loads, shutdown."""
 
+import concurrent.futures
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -91,7 +93,7 @@ def test_loads_tell_of_each_worker(client):
     wait_until(lambda: sum(worker.decode_rows for worker in loads().workers) == 3, 10)
     told = loads()
     stream.cancel()
-    assert told.ready and not told.draining and told.running == 3
+    assert told.ready and (told.running, told.waiting) == (3, 0)
     assert {worker.role for worker in told.workers} == {"prefill", "decode"}
     busy = [worker for worker in told.workers if worker.decode_rows]
     assert sum(worker.requests for worker in busy) >= 3
@@ -179,3 +181,29 @@ def test_gRPC_over_tls(binary, tmp_path):
     finally:
         server.terminate()
     assert server.wait(30) == 0
+
+
+def test_a_crowd_that_comes_and_goes_leaves_nothing(served, client):
+    """Calls that end in every way, at random times; those that are read to the end are whole."""
+    draw = random.Random(7)
+
+    def call(plan):
+        how, when, n_tokens = plan
+        stream = client.Generate(
+            client.request(prompt="Once upon a time", max_tokens=n_tokens, ignore_eos=True, n=2),
+            timeout=when if how == "deadline" else 60)
+        try:
+            for i, response in enumerate(stream):
+                if how == "cancel" and i >= when * 100:
+                    stream.cancel()
+                if response.HasField("usage"):
+                    return response.usage.completion_tokens == 2 * n_tokens
+        except grpc.RpcError as error:
+            return error.code().name == {"deadline": "DEADLINE_EXCEEDED", "cancel": "CANCELLED"}[how]
+        return False
+
+    plans = [(draw.choice(["read", "cancel", "deadline"]), draw.uniform(0, 0.1), draw.randint(1, 60))
+             for _ in range(400)]
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert all(pool.map(call, plans))
+    wait_until(lambda: is_idle(served), 10)
