@@ -58,7 +58,6 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(const GrpcOptions& optio
   const bool is_v6 = options.host.find(':') != std::string::npos;
   const std::string address =
       absl::StrCat(is_v6 ? "[" : "", options.host, is_v6 ? "]:" : ":", options.port);
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.SetOption(std::make_unique<ReflectionAlone>());
   const std::pair<const char*, int> arguments[] = {
@@ -83,7 +82,9 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(const GrpcOptions& optio
                                .SetMaxThreads(kReflectionThreads));
   builder.AddListeningPort(address, credentials, port);
   builder.RegisterService(service);
+  grpc::EnableDefaultHealthCheckService(true);  // of this server alone
   auto server = builder.BuildAndStart();
+  grpc::EnableDefaultHealthCheckService(false);
   if (server == nullptr || *port == 0)
     return absl::UnavailableError(
         absl::StrCat("cannot serve gRPC on ", address, ": is the port taken (server.grpc_port)?",

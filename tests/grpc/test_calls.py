@@ -146,10 +146,27 @@ def test_shutdown_lets_calls_end(binary):
         return False
 
     wait_until(is_refused, 10)
+    assert health_pb2_grpc.HealthStub(client.channel).Check(
+        health_pb2.HealthCheckRequest(), timeout=10).status == health_pb2.HealthCheckResponse.NOT_SERVING
     *_, last = stream
     assert last.usage.completion_tokens == 1600
     ended.join()
     assert statuses == [0], server.log()
+    client.close()
+
+
+def test_calls_that_last_longer_than_the_shutdown_are_cut_off(binary):
+    port = free_port()
+    server = ServedBaton(binary, "--demo", "--grpc-port", str(port), "--log.level=warn",
+                         "--server.shutdown_timeout=500ms")
+    client = CompletionClient(port)
+    watch = health_pb2_grpc.HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest())
+    next(watch)
+    stream = long_call(client, n=8)
+    assert server.terminate() == 0, server.log()
+    with pytest.raises(grpc.RpcError) as caught:
+        list(stream)
+    assert caught.value.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
     client.close()
 
 

@@ -1,4 +1,4 @@
-// What the gRPC server holds back: bodies beyond a bound, and services that are not the control
+// Bounds of the gRPC server: bodies that wait, and services that are not the control
 // server's.
 #include <grpcpp/generic/generic_stub.h>
 
@@ -73,7 +73,9 @@ TEST_CASE("the control server has nothing but control streams") {
   const std::string reflection = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
   CHECK(code_of((*control)->port(), reflection) == grpc::StatusCode::UNIMPLEMENTED);
   CHECK(code_of(served.grpc->port(), reflection) != grpc::StatusCode::UNIMPLEMENTED);
-  CHECK(code_of(served.grpc->port(), "/grpc.health.v1.Health/Check") == grpc::StatusCode::OK);
+  const std::string health = "/grpc.health.v1.Health/Check";
+  CHECK(code_of((*control)->port(), health) == grpc::StatusCode::UNIMPLEMENTED);
+  CHECK(code_of(served.grpc->port(), health) == grpc::StatusCode::OK);
 }
 
 }  // namespace
