@@ -175,14 +175,16 @@ class CallbackService::Call {
       : server_(server), context_(context), id_(id) {}
   virtual ~Call() = default;
 
-  // An end that the front has said is the last thing that it says.
-  bool is_open() const { return !gone_ && !end_; }
+  // False: what the front says from now on is not told.
+  bool is_open() const { return !gone_ && !end_ && !overflowed_; }
   absl::Time busy_since() const { return busy_since_; }
 
   virtual void ReplyLocked(const HttpReply& reply) = 0;
   void WriteLocked(std::string_view bytes, size_t owed) {
     unsent_.append(bytes);
     if (unsent_.size() > server_->options_.max_unsent + owed) {
+      overflowed_ = true;
+      unsent_.clear();
       context_->TryCancel();  // OnCancel tells the front
     } else {
       GoOnLocked();
@@ -226,7 +228,8 @@ class CallbackService::Call {
   void OnOver() {
     std::lock_guard lock(server_->mutex_);
     server_->calls_.erase(id_);
-    // Under the lock: the server may go as soon as it gets the lock.
+    // Under the lock: the service may go as soon as it gets the lock. No other reaction of a call
+    // runs by then, as OnDone is the last one.
     if (!server_->calls_.empty()) return;
     server_->no_calls_.notify_all();
     if (server_->drained_) server_->loop_->Post(std::exchange(server_->drained_, nullptr));
@@ -245,7 +248,7 @@ class CallbackService::Call {
   CallbackService* const server_;
   Context* const context_;
   const ExchangeId id_;
-  bool gone_ = false, writing_ = false, finished_ = false;
+  bool gone_ = false, overflowed_ = false, writing_ = false, finished_ = false;
   absl::Time busy_since_ = absl::InfiniteFuture();  // with a write, or the last answer
   std::string unsent_;                              // frames
   std::optional<grpc::Status> end_;
