@@ -177,7 +177,7 @@ def threads():
     p.text(246, 166, "Post", 11, GRPC)
     p.box(750, 76, 190, 92, CLIENT)
     p.text(845, 104, "gRPC's threads", 14, bold=True)
-    p.lines(845, 126, ["ControlServer:", "parse and post only"], 12)
+    p.lines(845, 126, ["ControlServer, and", "CompletionService: post only"], 12)
     p.arrow([(750, 100), (582, 100)], GRPC)
     p.text(666, 92, "ControlEvent", 11, GRPC)
     p.arrow([(580, 148), (748, 148)], GRPC)

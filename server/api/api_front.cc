@@ -38,10 +38,9 @@ std::string RequestIdText(const std::string& given) {
 // Anthropic's API has its own errors, and its own name for X-Request-Id.
 bool IsAnthropic(std::string_view path) { return path.starts_with("/v1/messages"); }
 
-// An error in the shape of the path's API.
-HttpReply ReplyFor(const std::string& path, ApiError error, const std::string& request_id) {
-  error.request_id = request_id;
-  return IsAnthropic(path) ? AnthropicErrorReply(error) : ErrorReply(error);
+// Makes an error in the shape of the path's API.
+auto RefusalAt(std::string_view path) {
+  return IsAnthropic(path) ? AnthropicErrorReply : ErrorReply;
 }
 
 // With the headers that every answer to `path` has. id: the request's.
@@ -60,23 +59,26 @@ HttpReply Decorated(HttpReply reply, const std::string& path, const std::string&
 }
 
 // Before the request is whole: its id need not be plain yet.
-HttpReply EarlyRefusal(const HttpRequest& request, const ApiError& error,
-                       const std::string& cors_origin) {
-  const std::string id = RequestIdText(request.request_id);
-  return Decorated(ReplyFor(request.path, error, id), request.path, id, cors_origin);
+HttpReply EarlyRefusal(const HttpRequest& request, ApiError error, const std::string& cors_origin) {
+  error.request_id = RequestIdText(request.request_id);
+  return Decorated(RefusalAt(request.path)(error), request.path, error.request_id, cors_origin);
+}
+
+void SendReply(const ApiCall& call, HttpReply reply, const std::string& cors_origin) {
+  call.writer->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
+                                              call.request.request_id, cors_origin));
+}
+
+HttpReply RefusalOf(const ApiCall& call, ApiError error) {
+  error.request_id = call.request.request_id;
+  return call.refusal(error);
 }
 
 HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
-  if (const auto* error = std::get_if<ApiError>(&answer))
-    return ReplyFor(call.request.path, *error, call.request.request_id);
+  if (const auto* error = std::get_if<ApiError>(&answer)) return RefusalOf(call, *error);
   HttpReply reply;
   reply.body = std::get<std::string>(std::move(answer));
   return reply;
-}
-
-HttpReply RefusalOf(const RunningRequest& running, ApiError error) {
-  error.request_id = running.id();
-  return running.api->refusal(error);
 }
 
 // Names the model and the numerics: logits and tokens are equal where both are.
@@ -95,14 +97,6 @@ TextCalls::Caller CallerOf(const ApiCall& call) { return {call.exchange, call.re
 ApiError TooMuchText() {
   return FromClusterStatus(absl::ResourceExhaustedError(
       "Too many long prompts are waiting to be tokenized; try again later."));
-}
-
-// Text work that would hold the front thread up for longer leaves it.
-constexpr absl::Duration kMaxInlineText = absl::Microseconds(500);
-
-ApiFrontOptions WithMeasuredText(ApiFrontOptions options, const ServedModel& model) {
-  options.inline_text = std::min(options.inline_text, TextBytesWithin(model, kMaxInlineText));
-  return options;
 }
 
 // Browsers do not take * for Authorization: the headers they ask for are named.
@@ -129,13 +123,13 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       pool_(pool),
       registry_(registry),
       routes_(routes),
-      options_(WithMeasuredText(options, *model)),
+      options_(options),
       facts_(facts),
       choices_(generator),
       answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
-      text_calls_(loop, pool, options_.inline_text),
+      text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -143,7 +137,12 @@ ApiFront::~ApiFront() = default;
 void ApiFront::Drain(std::function<void()> drained) {
   draining_ = true;
   generator_->Drain();
-  server_->Drain(std::move(drained));
+  const auto n_open = std::make_shared<int>(other_ == nullptr ? 1 : 2);
+  const auto one_drained = [n_open, drained = std::move(drained)] {
+    if (--*n_open == 0) drained();
+  };
+  if (other_ != nullptr) other_->Drain(one_drained);
+  http_->Drain(one_drained);
 }
 
 // --- calls --------------------------------------------------------------------------------------
@@ -188,16 +187,23 @@ std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
 }
 
 void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
-  ApiCall call;
-  call.exchange = id;
-  call.request = std::move(request);
-  call.request.request_id = RequestIdText(call.request.request_id);
+  ApiCall call{.exchange = id,
+               .writer = http_,
+               .refusal = RefusalAt(request.path),
+               .label = RouteLabel(routes_, request.path),
+               .request = std::move(request)};
   if (call.request.method == "OPTIONS") {
+    call.request.request_id = RequestIdText(call.request.request_id);
     Reply(call, Preflight(call.request, options_.cors_origin));
     return;
   }
-  FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
-  BATON_CHECK(found.route != nullptr);  // OnHead refused all others
+  OnCall(routes_, std::move(call));  // OnHead refused requests for which there is no row
+}
+
+void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
+  call.request.request_id = RequestIdText(call.request.request_id);
+  FoundRoute found = FindRoute(routes, call.request.method, call.request.path);
+  BATON_CHECK(found.route != nullptr);
   call.argument = std::move(found.argument);
   found.route->answer(*this, std::move(call));
 }
@@ -211,13 +217,8 @@ HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
   const bool is_refusal = reply.status >= 400 && reply.status < 500;
-  if (is_refusal) metrics_.OnRefused(RouteLabel(routes_, call.request.path), reply.status);
-  SendReply(call, std::move(reply));
-}
-
-void ApiFront::SendReply(const ApiCall& call, HttpReply reply) {
-  server_->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
-                                          call.request.request_id, options_.cors_origin));
+  if (is_refusal) metrics_.OnRefused(call.label, reply.status);
+  SendReply(call, std::move(reply), options_.cors_origin);
 }
 
 std::optional<ApiError> ApiFront::NotReady() const {
@@ -243,7 +244,7 @@ void ApiFront::AnswerText(ApiCall call, TextWork work) {
   const auto shared = std::make_shared<ApiCall>(std::move(call));
   const bool runs = text_calls_.Run(
       CallerOf(*shared), std::move(body),
-      [this, work, shared, max_context = model_->MaxContext(View().max_context)](
+      [this, work, shared, max_context = model_->MaxContext(generator_->View().max_context)](
           const std::string& text) -> TextCalls::Finish {
         const auto answer = std::make_shared<TextAnswer>();
         const auto problem = GuardedWork([&]() -> std::optional<ApiError> {
@@ -271,7 +272,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     Refuse(running, *NotReady());
     return;
   }
-  const int64_t max_context = model_->MaxContext(View().max_context);
+  const int64_t max_context = model_->MaxContext(generator_->View().max_context);
   const bool runs = text_calls_.Run(
       CallerOf(running->call), std::move(body),
       [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
@@ -294,7 +295,7 @@ void ApiFront::OnPrepared(Running* running, Prepared prepared) {
     }
     const bool runs = text_calls_.Run(
         CallerOf(running->call), std::move(conversation),
-        [this, running, prepared, max_context = model_->MaxContext(View().max_context)](
+        [this, running, prepared, max_context = model_->MaxContext(generator_->View().max_context)](
             const std::string& whole) -> TextCalls::Finish {
           prepared->GoOn(*model_, max_context, whole);
           return [this, running, prepared] { OnPrepared(running, prepared); };
@@ -352,7 +353,7 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
-  SendReply(running->call, RefusalOf(*running, error));
+  SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
   if (LogEnabled(LogLevel::kInfo)) {
@@ -369,11 +370,11 @@ void ApiFront::Send(Running* running, const std::string& events) {
     HttpReply head;
     head.content_type = "text/event-stream; charset=utf-8";
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    server_->StartStream(running->call.exchange,
-                         Decorated(std::move(head), running->call.request.path, running->id(),
-                                   options_.cors_origin));
+    running->call.writer->StartStream(running->call.exchange,
+                                      Decorated(std::move(head), running->call.request.path,
+                                                running->id(), options_.cors_origin));
   }
-  server_->Write(running->call.exchange, events, running->answer->prompt_bytes());
+  running->call.writer->Write(running->call.exchange, events, running->answer->prompt_bytes());
   running->last_write = MonotonicNow();
 }
 
@@ -421,11 +422,11 @@ void ApiFront::Complete(Running* running) {
   const std::string rest = running->answer->OnEnd();
   if (running->stream) {
     Send(running, rest);
-    server_->EndStream(running->call.exchange);
+    running->call.writer->EndStream(running->call.exchange);
   } else {
     HttpReply reply;
     reply.body = rest;
-    SendReply(running->call, std::move(reply));
+    SendReply(running->call, std::move(reply), options_.cors_origin);
   }
   Forget(running, finished);
 }
@@ -442,9 +443,9 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const std::string rest = running->answer->OnError(error);
   if (running->stream_started) {
     Send(running, rest);
-    server_->EndStream(running->call.exchange);
+    running->call.writer->FailStream(running->call.exchange, RefusalOf(running->call, error));
   } else {
-    SendReply(running->call, RefusalOf(*running, error));
+    SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
   }
   Forget(running, finished);
 }
@@ -485,8 +486,9 @@ void ApiFront::KeepAlive() {
   const absl::Time now = MonotonicNow();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, running] : running_) {
-    if (!running->stream || running->choices.empty()) continue;
-    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), kSseKeepAlive);
+    const std::string keep_alive(running->api->keep_alive);
+    if (!running->stream || running->choices.empty() || keep_alive.empty()) continue;
+    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), keep_alive);
     next = std::min(next, running->last_write + options_.sse_keepalive);
   }
   keepalive_set_ = next != absl::InfiniteFuture();

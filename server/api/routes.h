@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_server.h"
+#include "server/api/api_error.h"
+#include "server/http/exchange_writer.h"
 
 namespace baton {
 
@@ -16,8 +17,11 @@ class ApiFront;
 // A request for an endpoint, whole.
 struct ApiCall {
   ExchangeId exchange = 0;
-  HttpRequest request;   // request_id: the client's if it is plain, else made by ApiFront
-  std::string argument;  // what stands for the * or {id} of the route's path
+  ExchangeWriter* writer = nullptr;                    // takes the answer
+  HttpReply (*refusal)(const ApiError&) = ErrorReply;  // makes an error in the caller's API
+  std::string_view label{};                            // of refusals, in metrics
+  HttpRequest request{};   // request_id: the client's if it is plain, else made by ApiFront
+  std::string argument{};  // what stands for the * or {id} of the route's path
 };
 
 struct Route {

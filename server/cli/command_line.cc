@@ -31,6 +31,7 @@ MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
 Hugging Face cache, or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
+  --grpc-port 8001     gRPC too, on that port
   --prefill 2          prefill workers            --decode 1   decode workers
   --colocated          every worker does both phases
   --config FILE        YAML file, a section per room

@@ -13,6 +13,7 @@ struct ShortName {
 constexpr ShortName kShortNames[] = {
     {"--host", "server.host"},
     {"--port", "server.port"},
+    {"--grpc-port", "server.grpc_port"},
     {"--prefill", "prefill.workers"},
     {"--decode", "decode.workers"},
     {"--colocated", "cluster.colocated"},

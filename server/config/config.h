@@ -15,6 +15,7 @@
 #include "router/router_options.h"
 #include "server/api/api_front_options.h"
 #include "server/api/model_config.h"
+#include "server/grpc/grpc_options.h"
 #include "server/http/http_server_options.h"
 #include "worker/worker_options.h"
 
@@ -24,7 +25,8 @@ namespace baton {
 struct ServerConfig {
   HttpServerOptions http;  // limits.max_body 0 = min(64 MiB, 32 B x context), at least 1 MiB
   ApiFrontOptions api;
-  int text_threads = 1;                                 // of the TextPool
+  GrpcOptions grpc;      // but for port and tls, the values of `http` hold
+  int text_threads = 1;  // of the TextPool
   absl::Duration shutdown_timeout = absl::Seconds(30);  // of every process
 
   ServerConfig();

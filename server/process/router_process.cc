@@ -8,6 +8,7 @@
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
+#include "server/grpc/completion_service.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 
@@ -23,6 +24,32 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
   if (options.limits.max_body == 0)
     options.limits.max_body = static_cast<size_t>(std::clamp(32 * max_context, kMiB, 64 * kMiB));
   return options;
+}
+
+// Returns the options of gRPC. The settings of HTTP say what both have in common.
+GrpcOptions GrpcOptionsOf(const ServerConfig& server, const HttpServerOptions& http) {
+  GrpcOptions options = server.grpc;
+  options.host = http.host;
+  options.max_body = http.limits.max_body;
+  options.max_header = http.limits.max_header;
+  options.max_unsent = http.max_unsent;
+  options.max_calls = http.max_connections;
+  options.max_waiting_bytes = static_cast<size_t>(server.api.text_queue);
+  options.write_timeout = http.write_timeout;
+  options.idle_timeout = http.idle_timeout;
+  return options;
+}
+
+// Starts gRPC and attaches both servers to the front. Null: there is no gRPC (server.grpc_port 0).
+absl::StatusOr<std::unique_ptr<CompletionService>> ServeGrpc(EventLoop* loop,
+                                                             const GrpcOptions& options,
+                                                             HttpServer* http, ApiFront* front) {
+  front->Attach(http);
+  if (options.port == 0) return nullptr;
+  ASSIGN_OR_RETURN(auto grpc, CompletionService::Start(loop, options, front));
+  front->Attach(http, grpc.get());
+  LogInfo("listening for gRPC on %s:%d", options.host, grpc->port());
+  return grpc;
 }
 
 // The lab's table for relays. It fits the setting of ranks; whether it fits the model is checked
@@ -103,6 +130,10 @@ class StopWatcher {
 
 int RunRouter(const RoleConfig& process) {
   const Config& config = process.config;
+  if (config.server.grpc.port != 0) {
+    const auto served = CheckGrpc(GrpcOptionsOf(config.server, config.server.http));
+    if (!served.ok()) return Fail(served);
+  }
   EventLoop loop;
   const auto router = OptionsOf(config);
   if (!router.ok()) return Fail(router.status());
@@ -124,16 +155,18 @@ int RunRouter(const RoleConfig& process) {
                  config.server.api,
                  {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});
   (*generator)->SetListener(&front);
-  auto server =
-      HttpServer::Start(&loop, HttpOptions(config.server.http, (*model)->max_context), &front);
+  const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
+  auto server = HttpServer::Start(&loop, http, &front);
   if (!server.ok()) return Fail(server.status());
-  front.Attach(server->get());
+  const auto grpc = ServeGrpc(&loop, GrpcOptionsOf(config.server, http), server->get(), &front);
+  if (!grpc.ok()) return Fail(grpc.status());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
   LogInfo("listening on http://%s:%d, workers dial port %d", config.server.http.host,
           (*server)->port(), (*generator)->control_port());
 
   bool was_complete = false;
   (*generator)->SetOnChange([&, generator = generator->get()] {
+    if (*grpc != nullptr) (*grpc)->SetServing(!front.NotReady());
     const ClusterView view = generator->View();
     const int prefill = config.cluster.colocated ? 1 : config.prefill.workers;
     const bool complete = view.prefill_workers >= std::max(1, prefill) &&

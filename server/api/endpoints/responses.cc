@@ -83,7 +83,6 @@ const GenerationApi kResponsesApi = {
                  const AnswerAbout& about) -> std::unique_ptr<Answer> {
       return std::make_unique<ResponsesAnswer>(model, request, prompts, about);
     },
-    .refusal = ErrorReply,
 };
 
 void AnswerResponses(ApiFront& front, ApiCall call) {

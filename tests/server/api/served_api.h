@@ -40,7 +40,7 @@ struct Served : LoopThread {
     Start();
   }
   ~Served() {
-    Stop();
+    if (thread.joinable()) Stop();
     pool.reset();
     server.reset();
   }
