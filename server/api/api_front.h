@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "server/api/access_guard.h"
 #include "server/api/answer_desk.h"
 #include "server/api/api_front_options.h"
 #include "server/api/front_metrics.h"
@@ -50,7 +51,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
   void Drain(std::function<void()> drained);
 
-  std::optional<HttpReply> OnHead(const HttpRequest& request) override;
+  std::optional<HttpReply> OnHead(HttpRequest* request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId id) override;
   HttpReply OnBadRequest(const HttpRequest& request, int status,
@@ -102,6 +103,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   AnswerDesk answers_;
   HttpServer* server_ = nullptr;
   FrontMetrics metrics_;
+  const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
   EventLoop::Timer keepalive_timer_;

@@ -267,6 +267,8 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       view_(registry, ViewRows(vllm_labels_, labels_)) {
   registry->Gauge("baton_build_info", "The build, always 1.", {{"version", version}}).Set(1);
   PlanError(1);
+  for (size_t why = 1; why < kAccessRefusalNames.size(); ++why)
+    AccessRefusals(static_cast<AccessRefusal>(why));
   for (const char* endpoint : {"completions", "chat", "messages"}) {
     for (const bool stream : {false, true}) Requests(endpoint, stream, 200, false);
   }
@@ -279,6 +281,30 @@ CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int
                                            {"stream", stream ? "true" : "false"},
                                            {"code", absl::StrCat(http_status)},
                                            {"outcome", OutcomeOf(http_status, failed)}}));
+}
+
+CounterMetric FrontMetrics::AccessRefusals(AccessRefusal why) {
+  const std::string name(kAccessRefusalNames[static_cast<size_t>(why)]);
+  return registry_->Counter("baton_access_refused_total",
+                            "Requests refused for their key, its limits or their Host, by reason.",
+                            With(labels_, {{"reason", name}}));
+}
+
+// Series are bounded by the names that the file of keys has had.
+void FrontMetrics::CountForKey(const FinishedRequest& request) {
+  const MetricLabels labels = With(labels_, {{"key", std::string(request.key)}});
+  registry_
+      ->Counter("baton_key_requests_total", "Requests for tokens, by the name of their key.",
+                labels)
+      .Add();
+  const auto tokens = [&](const char* kind, int64_t n) {
+    registry_
+        ->Counter("baton_key_tokens_total", "Tokens of prompts and generated, by key.",
+                  With(labels, {{"kind", kind}}))
+        .Add(static_cast<double>(n));
+  };
+  tokens("prompt", request.n_prompt);
+  tokens("generated", request.n_tokens);
 }
 
 HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
@@ -296,6 +322,7 @@ GaugeMetric FrontMetrics::SliceTokens(size_t rank) {
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
   Requests(request.endpoint, request.stream, request.http_status, request.failed).Add();
+  if (!request.key.empty()) CountForKey(request);
   if (request.finish.empty()) return;
   finished_.Take(request);
   if (HasPlan(request)) ObservePlan(request.timeline);

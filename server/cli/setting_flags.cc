@@ -13,6 +13,8 @@ struct ShortName {
 constexpr ShortName kShortNames[] = {
     {"--host", "server.host"},
     {"--port", "server.port"},
+    {"--api-key-file", "server.api_key_file"},
+    {"--allow-unauthenticated", "server.allow_unauthenticated"},
     {"--prefill", "prefill.workers"},
     {"--decode", "decode.workers"},
     {"--colocated", "cluster.colocated"},
