@@ -21,8 +21,9 @@ bool KeyFileWatch::Stamp::operator==(const Stamp& other) const {
          Same(modified, other.modified) && Same(changed, other.changed);
 }
 
-KeyFileWatch::KeyFileWatch(EventLoop* loop, std::string path, ApiKeys* keys, absl::Duration pace)
-    : path_(std::move(path)), keys_(keys), pace_(pace), timer_(loop) {
+KeyFileWatch::KeyFileWatch(EventLoop* loop, std::string path, ApiKeys* keys, bool is_quiet,
+                           absl::Duration pace)
+    : path_(std::move(path)), keys_(keys), is_quiet_(is_quiet), pace_(pace), timer_(loop) {
   LookLater();
 }
 
@@ -52,11 +53,13 @@ void KeyFileWatch::Read() {
   read_ = seen_ = Now();
   const auto entries = ReadKeyFile(path_);
   if (!entries.ok()) {
-    LogWarn("the keys stay as they were: %s", std::string(entries.status().message()));
+    Log(is_quiet_ ? LogLevel::kDebug : LogLevel::kWarn, "the keys stay as they were: %s",
+        std::string(entries.status().message()));
     return;
   }
   keys_->Replace(*entries, MonotonicNow());
-  LogInfo("read %d API keys from %s", keys_->size(), path_);
+  Log(is_quiet_ ? LogLevel::kDebug : LogLevel::kInfo, "read %d API keys from %s", keys_->size(),
+      path_);
 }
 
 }  // namespace baton

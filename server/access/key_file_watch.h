@@ -14,8 +14,9 @@ namespace baton {
 
 class KeyFileWatch {
  public:
-  // Looks every `pace`, and reads the file once by itself. loop and keys must outlive the watch.
-  KeyFileWatch(EventLoop* loop, std::string path, ApiKeys* keys,
+  // Looks every `pace`, and reads the file once by itself. is_quiet: another process says in the
+  // log what becomes of the file. loop and keys must outlive the watch.
+  KeyFileWatch(EventLoop* loop, std::string path, ApiKeys* keys, bool is_quiet = false,
                absl::Duration pace = absl::Seconds(1));
 
   void Read();  // now, changed or not
@@ -35,6 +36,7 @@ class KeyFileWatch {
 
   const std::string path_;
   ApiKeys* keys_;
+  const bool is_quiet_;
   const absl::Duration pace_;
   Stamp read_, seen_;  // as it was read; as it was at the last look
   EventLoop::Timer timer_;

@@ -198,7 +198,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   ApiKeys keys({});
   std::optional<KeyFileWatch> watch;
   if (const std::string& path = config.server.access.api_key_file; !path.empty()) {
-    watch.emplace(&loop, path, &keys);
+    watch.emplace(&loop, path, &keys, /*is_quiet=*/reporter.has_supervisor());
     watch->Read();
   }
   WorkerEndpoint endpoint(

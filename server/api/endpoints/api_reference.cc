@@ -53,8 +53,9 @@ In a stream of `/v1/responses` it is the event `response.failed`; these streams 
 
 Responses are stored unless `store` is false, chat completions if it is true, up to `server.max_stored_answers` and
 `server.max_stored_bytes`, in the memory of the router: the ones that were used longest ago go first. One that is larger
-than a fourth of these bytes is not kept. A response has its whole conversation, so it can be gone on with when those
-before it are gone. With keys, an answer is its tenant's: nobody else finds, lists, changes, cancels or goes on with it. A response that failed, was cancelled or lost its client is stored with what there is. Cancelling
+than a fourth of these bytes is not kept. With keys an answer is its tenant's: others do not find it. A response has its
+whole conversation, so it can be gone on with when those before it are gone. A response that failed, was cancelled or
+lost its client is stored with what there is. Cancelling
 ends the stream of a running response with `response.incomplete`, for there is no event of its own, and the status
 `cancelled`. Lists take `limit` (1 to 100), `order` (`asc`, `desc`) and `after`; that of chat completions also `model`
 and `metadata[NAME]`.

@@ -22,7 +22,7 @@ struct Watched : LoopThread {
     SetLog(LogLevel::kError, "test");
     Write("first");
     keys.emplace(*ReadKeyFile(path));
-    watch.emplace(&loop, path, &*keys, absl::Milliseconds(5));
+    watch.emplace(&loop, path, &*keys, /*is_quiet=*/false, absl::Milliseconds(5));
     Start();
   }
   ~Watched() { Stop(); }
