@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -119,7 +120,7 @@ ScopeSet ScopesOf(std::string_view list) {
 
 absl::StatusOr<std::vector<KeyEntry>> ParseKeyFile(std::string_view text, const std::string& path) {
   std::vector<KeyEntry> entries;
-  std::vector<size_t> lines;  // of the entries
+  absl::flat_hash_map<std::string, size_t> names, digests;  // of the entries, and their lines
   size_t n_line = 0;
   for (const absl::string_view line : absl::StrSplit(View(text), '\n')) {
     ++n_line;
@@ -132,22 +133,19 @@ absl::StatusOr<std::vector<KeyEntry>> ParseKeyFile(std::string_view text, const 
     };
     KeyEntry entry;
     if (const absl::Status status = reader.Read(&entry); !status.ok()) return error(status);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].name == entry.name) {
-        return error(absl::InvalidArgumentError(
-            absl::StrCat("the name of line ", lines[i], " again; give each key its own")));
-      }
-      if (entries[i].digest.Equals(entry.digest)) {
-        return error(absl::InvalidArgumentError(
-            absl::StrCat("the key of line ", lines[i], " again; remove one of the two")));
-      }
+    if (const auto [twin, is_new] = names.emplace(entry.name, n_line); !is_new) {
+      return error(absl::InvalidArgumentError(
+          absl::StrCat("the name of line ", twin->second, " again; give each key its own")));
+    }
+    if (const auto [twin, is_new] = digests.emplace(entry.digest.Hex(), n_line); !is_new) {
+      return error(absl::InvalidArgumentError(
+          absl::StrCat("the key of line ", twin->second, " again; remove one of the two")));
     }
     if (entries.size() == kMaxKeys) {
       return error(
           absl::InvalidArgumentError(absl::StrCat("more than ", kMaxKeys, " keys; remove some")));
     }
     entries.push_back(std::move(entry));
-    lines.push_back(n_line);
   }
   if (entries.empty()) {
     return absl::InvalidArgumentError(

@@ -25,6 +25,22 @@ ApiError KeyError(AccessRefusal why, std::optional<Scope> wanted) {
       "insufficient_scope");
 }
 
+AccessGuard::AccessGuard(const ApiKeys* keys, const HostNames* hosts, MetricsRegistry* registry,
+                         const std::string& model)
+    : keys_(keys), hosts_(hosts), registry_(registry), model_(model) {
+  for (size_t why = 1; why < kAccessRefusalNames.size(); ++why)
+    Refusals(static_cast<AccessRefusal>(why));
+}
+
+CounterMetric AccessGuard::Refusals(AccessRefusal why) const {
+  return registry_->Counter(
+      "baton_access_refused_total",
+      "Requests refused for their key, its limits or their Host, by reason.",
+      {{"model", model_},
+       {"role", "router"},
+       {"reason", std::string(kAccessRefusalNames[static_cast<size_t>(why)])}});
+}
+
 std::optional<ApiError> AccessGuard::Admit(const FoundRoute& found, HttpRequest* request) const {
   if (hosts_ != nullptr && !hosts_->Allows(request->host)) {
     return Refused(
@@ -35,24 +51,26 @@ std::optional<ApiError> AccessGuard::Admit(const FoundRoute& found, HttpRequest*
                                "; if it is, its operator may set --server.allowed_hosts."),
                   "host_not_allowed"));
   }
-  auto error = CheckKey(found, request);
-  request->authorization.clear();
-  request->api_key.clear();
-  return error;
-}
-
-std::optional<ApiError> AccessGuard::CheckKey(const FoundRoute& found, HttpRequest* request) const {
+  const std::string authorization = std::exchange(request->authorization, "");
+  const std::string api_key = std::exchange(request->api_key, "");
   const bool is_open = found.route != nullptr && found.route->scope == Scope::kOpen;
-  if (keys_ == nullptr || is_open || request->method == "OPTIONS") return std::nullopt;
+  if (is_open || request->method == "OPTIONS") return std::nullopt;
   // Paths that are not there need a key, of any scope: strangers learn nothing of them.
   std::optional<Scope> wanted;
   if (found.route != nullptr) wanted = found.route->scope;
-  KeyCheck check = keys_->Check({request->authorization, request->api_key}, wanted);
+  return AdmitKey({authorization, api_key}, wanted, &request->holder);
+}
+
+std::optional<ApiError> AccessGuard::AdmitKey(const Credentials& credentials,
+                                              std::optional<Scope> wanted,
+                                              std::shared_ptr<const KeyHolder>* holder) const {
+  if (keys_ == nullptr) return std::nullopt;
+  KeyCheck check = keys_->Check(credentials, wanted);
   if (check.holder == nullptr) return Refused(check.refusal, KeyError(check.refusal, wanted));
   const absl::Duration wait = check.holder->TakeRequest(MonotonicNow());
   if (wait > absl::ZeroDuration())
     return OverLimit(AccessRefusal::kRequestRate, "requests per second", wait);
-  request->holder = std::move(check.holder);
+  *holder = std::move(check.holder);
   return std::nullopt;
 }
 
@@ -80,7 +98,7 @@ ApiError AccessGuard::OverLimit(AccessRefusal why, const char* what, absl::Durat
 }
 
 ApiError AccessGuard::Refused(AccessRefusal why, ApiError error) const {
-  metrics_->OnAccessRefused(why);
+  Refusals(why).Add();
   return error;
 }
 

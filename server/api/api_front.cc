@@ -108,7 +108,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       choices_(generator),
       answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
-      guard_(facts.keys, facts.hosts, &metrics_),
+      guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, options_.inline_text),
       keepalive_timer_(loop) {}

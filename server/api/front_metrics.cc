@@ -267,8 +267,6 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       view_(registry, ViewRows(vllm_labels_, labels_)) {
   registry->Gauge("baton_build_info", "The build, always 1.", {{"version", version}}).Set(1);
   PlanError(1);
-  for (size_t why = 1; why < kAccessRefusalNames.size(); ++why)
-    AccessRefusals(static_cast<AccessRefusal>(why));
   for (const char* endpoint : {"completions", "chat", "messages"}) {
     for (const bool stream : {false, true}) Requests(endpoint, stream, 200, false);
   }
@@ -281,13 +279,6 @@ CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int
                                            {"stream", stream ? "true" : "false"},
                                            {"code", absl::StrCat(http_status)},
                                            {"outcome", OutcomeOf(http_status, failed)}}));
-}
-
-CounterMetric FrontMetrics::AccessRefusals(AccessRefusal why) {
-  const std::string name(kAccessRefusalNames[static_cast<size_t>(why)]);
-  return registry_->Counter("baton_access_refused_total",
-                            "Requests refused for their key, its limits or their Host, by reason.",
-                            With(labels_, {{"reason", name}}));
 }
 
 // Series are bounded by the names that the file of keys has had.

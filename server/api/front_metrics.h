@@ -8,7 +8,6 @@
 #include "absl/time/time.h"
 #include "common/metric_table.h"
 #include "router/router_messages.h"
-#include "server/access/access_refusal.h"
 #include "server/api/text_pool.h"
 
 namespace baton {
@@ -51,13 +50,11 @@ class FrontMetrics {
   void OnRefused(std::string_view label, int http_status) {
     Requests(label, false, http_status, false).Add();
   }
-  void OnAccessRefused(AccessRefusal why) { AccessRefusals(why).Add(); }
   void SetView(const View& view) { view_.Take(view); }
 
  private:
   // Series whose labels are known when something is to be counted.
   CounterMetric Requests(std::string_view endpoint, bool stream, int http_status, bool failed);
-  CounterMetric AccessRefusals(AccessRefusal why);
   void CountForKey(const FinishedRequest& request);
   HistogramMetric PlanError(size_t n_ranks);
   GaugeMetric SliceTokens(size_t rank);

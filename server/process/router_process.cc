@@ -111,10 +111,7 @@ int RunRouter(const RoleConfig& process) {
   if (!entries.ok()) return Fail(entries.status());
   ApiKeys keys(*entries);
   std::optional<KeyFileWatch> watch;
-  if (!access.api_key_file.empty()) {
-    watch.emplace(&loop, access.api_key_file, &keys);
-    loop.OnReloadSignal([&] { watch->Read(); });
-  }
+  if (!access.api_key_file.empty()) watch.emplace(&loop, access.api_key_file, &keys);
   const auto is_loopback = IsLoopback(config.server.http.host);
   if (!is_loopback.ok()) return Fail(is_loopback.status());
   const HostNames hosts(config.server.http.host, access.allowed_hosts);
@@ -161,6 +158,9 @@ int RunRouter(const RoleConfig& process) {
   StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
                    process.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
+  loop.OnReloadSignal([&] {
+    if (watch) watch->Read();
+  });
   loop.Run();
   return 0;
 }

@@ -69,8 +69,6 @@ class Supervisor {
   absl::Status Start(RoleProcess* role);
   int PollTimeout() const;
   void OnSignals(int descriptor);
-  // Whether SIGHUP says that files changed; else it ends all, as when a terminal goes away.
-  bool Reloads() const { return !config_.server.access.api_key_file.empty(); }
   void OnReport(RoleProcess* role, const StartReport& report);
   void Reap();
   static bool MayTryAgain(RoleProcess* role, bool was_killed);
@@ -79,6 +77,8 @@ class Supervisor {
   void DrainWorkers();
   void KillAll();
   bool AnyAlive() const;
+  // SIGHUP asks to read keys again, unless it is because the terminal was closed.
+  bool TerminalIsGone() const { return options_.is_terminal && ::isatty(STDOUT_FILENO) == 0; }
   void PrintReady();
 
   SupervisorOptions options_;
@@ -176,7 +176,7 @@ void Supervisor::OnSignals(int descriptor) {
   signalfd_siginfo info{};
   while (::read(descriptor, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
-    if (info.ssi_signo == SIGHUP && Reloads()) {
+    if (info.ssi_signo == SIGHUP && !TerminalIsGone()) {
       const RoleProcess& router = roles_.front();
       // One that still starts has read what there is, and may not wait for the signal yet.
       if (router.process && router.is_ready) router.process->Signal(SIGHUP);
