@@ -121,7 +121,7 @@ def cluster():
 
 ROOMS = [  # from the roof down: floor, [(room, what it does, weight of its width)]
     ("roof", [("server/cli", "main() and the commands; alone sees bench", 1)]),
-    ("6", [("server", "http · api · config · process: HTTP in, streams out", 3),
+    ("6", [("server", "http · access · api · config · process: HTTP in, streams out", 3),
            ("bench", "kernels · relay · load", 1)]),
     ("5", [("lab", "for comparisons only: slow links, other ways of relays", 1)]),
     ("4", [("worker", "both phases on one engine: WorkerCore, engine thread", 1)]),

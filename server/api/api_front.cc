@@ -1,7 +1,6 @@
 #include "server/api/api_front.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,7 +14,7 @@
 #include "common/log.h"
 #include "server/api/guarded_work.h"
 #include "server/api/json_document.h"
-#include "server/api/messages_answer.h"
+#include "server/api/reply_headers.h"
 #include "server/api/requested_tools.h"
 #include "server/api/sse_event.h"
 #include "server/api/text_speed.h"
@@ -23,46 +22,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxRequestId = 128;
 constexpr int kClientGone = 499;  // as nginx counts it; nobody reads this answer
-
-// A client's id may stand in headers and logs only if it is plain.
-std::string RequestIdText(const std::string& given) {
-  const bool plain = !given.empty() && given.size() <= kMaxRequestId &&
-                     std::all_of(given.begin(), given.end(), [](unsigned char c) {
-                       return std::isalnum(c) != 0 || c == '.' || c == '_' || c == ':' || c == '-';
-                     });
-  return plain ? given : absl::StrFormat("%016x", RandomId());
-}
-
-// Anthropic's API has its own errors, and its own name for X-Request-Id.
-bool IsAnthropic(std::string_view path) { return path.starts_with("/v1/messages"); }
-
-// Makes an error in the shape of the path's API.
-auto RefusalAt(std::string_view path) {
-  return IsAnthropic(path) ? AnthropicErrorReply : ErrorReply;
-}
-
-// With the headers that every answer to `path` has. id: the request's.
-HttpReply Decorated(HttpReply reply, const std::string& path, const std::string& id,
-                    const std::string& cors_origin) {
-  reply.headers.emplace_back("X-Request-Id", id);
-  if (IsAnthropic(path)) reply.headers.emplace_back("Request-Id", id);
-  // The value is the same for all origins, so it needs none of the request: errors of requests
-  // whose header could not be read have it too.
-  if (!cors_origin.empty()) {
-    reply.headers.emplace_back("Access-Control-Allow-Origin", cors_origin);
-    reply.headers.emplace_back("Access-Control-Expose-Headers",
-                               IsAnthropic(path) ? "X-Request-Id, Request-Id" : "X-Request-Id");
-  }
-  return reply;
-}
-
-// Before the request is whole: its id need not be plain yet.
-HttpReply EarlyRefusal(const HttpRequest& request, ApiError error, const std::string& cors_origin) {
-  error.request_id = RequestIdText(request.request_id);
-  return Decorated(RefusalAt(request.path)(error), request.path, error.request_id, cors_origin);
-}
 
 void SendReply(const ApiCall& call, HttpReply reply, const std::string& cors_origin) {
   call.writer->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
@@ -99,18 +59,34 @@ ApiError TooMuchText() {
       "Too many long prompts are waiting to be tokenized; try again later."));
 }
 
-// Browsers do not take * for Authorization: the headers they ask for are named.
-HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) {
-  HttpReply reply;
-  reply.content_type.clear();
-  if (!cors_origin.empty()) {
-    const std::string& asked = request.asked_headers;
-    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
-                     {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
-                     {"Access-Control-Max-Age", "600"},
-                     {"Vary", "Access-Control-Request-Headers"}};
+// Returns what is wrong with the header of a request that may ask.
+std::optional<ApiError> CheckForm(const FoundRoute& found, const HttpRequest& request) {
+  if (request.method == "OPTIONS") return std::nullopt;
+  if (found.methods.empty()) {
+    return HttpError(404,
+                     absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
+                                  ShortenedName(request.path),
+                                  "; paths of the API begin with /v1/, as POST /v1/completions."),
+                     "not_found");
   }
-  return reply;
+  if (found.route == nullptr) {
+    return HttpError(405, absl::StrCat("This path takes ", absl::StrJoin(found.methods, ", "), "."),
+                     "method_not_allowed");
+  }
+  if (found.route->answer == nullptr) {
+    return HttpError(501, absl::StrCat(request.path, " is not supported by this server."),
+                     "not_supported");
+  }
+  if (found.route->method != "POST") return std::nullopt;
+  if (!request.content_encoding.empty() &&
+      !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
+    return HttpError(415, "Content-Encoding is not supported; send the body as it is.");
+  }
+  if (!request.content_type.empty() &&
+      !absl::StartsWithIgnoreCase(request.content_type, "application/json")) {
+    return HttpError(415, "Send the body with Content-Type: application/json.");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -128,6 +104,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       choices_(generator),
       answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
+      guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
       keepalive_timer_(loop) {}
@@ -147,43 +124,19 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 // --- calls --------------------------------------------------------------------------------------
 
-std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
-  const auto refuse = [&](int status, std::string message, std::string code = "") {
-    metrics_.OnRefused(RouteLabel(routes_, request.path), status);
-    return EarlyRefusal(request, HttpError(status, std::move(message), std::move(code)),
-                        options_.cors_origin);
-  };
-  if (request.method == "OPTIONS") return std::nullopt;
-  const FoundRoute found = FindRoute(routes_, request.method, request.path);
-  if (found.methods.empty()) {
-    return refuse(404,
-                  absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
-                               ShortenedName(request.path),
-                               "; paths of the API begin with /v1/, as POST /v1/completions."),
-                  "not_found");
-  }
-  if (found.route == nullptr) {
+std::optional<HttpReply> ApiFront::OnHead(HttpRequest* request) {
+  const FoundRoute found = FindRoute(routes_, request->method, request->path);
+  auto error = guard_.Admit(found, request);
+  if (!error) error = CheckForm(found, *request);
+  if (!error) return std::nullopt;
+  metrics_.OnRefused(RouteLabel(routes_, request->path), error->status);
+  HttpReply reply = EarlyRefusal(*request, *error, options_.cors_origin);
+  if (error->status == 405) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
-    HttpReply reply =
-        refuse(405, absl::StrCat("This path takes ", methods, "."), "method_not_allowed");
     reply.headers.emplace_back(
         "Allow", absl::StrCat(absl::StrReplaceAll(methods, {{"GET", "GET, HEAD"}}), ", OPTIONS"));
-    return reply;
   }
-  if (found.route->answer == nullptr) {
-    return refuse(501, absl::StrCat(request.path, " is not supported by this server."),
-                  "not_supported");
-  }
-  if (found.route->method != "POST") return std::nullopt;
-  if (!request.content_encoding.empty() &&
-      !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
-    return refuse(415, "Content-Encoding is not supported; send the body as it is.");
-  }
-  if (!request.content_type.empty() &&
-      !absl::StartsWithIgnoreCase(request.content_type, "application/json")) {
-    return refuse(415, "Send the body with Content-Type: application/json.");
-  }
-  return std::nullopt;
+  return reply;
 }
 
 void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
@@ -204,6 +157,12 @@ void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
   call.request.request_id = RequestIdText(call.request.request_id);
   FoundRoute found = FindRoute(routes, call.request.method, call.request.path);
   BATON_CHECK(found.route != nullptr);
+  if (call.writer != http_) {  // HTTP's were admitted by their headers, before their bodies
+    if (auto error = guard_.Admit(found, &call.request)) {
+      Reply(call, RefusalOf(call, *std::move(error)));
+      return;
+    }
+  }
   call.argument = std::move(found.argument);
   found.route->answer(*this, std::move(call));
 }
@@ -273,13 +232,14 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     return;
   }
   const int64_t max_context = model_->MaxContext(generator_->View().max_context);
-  const bool runs = text_calls_.Run(
-      CallerOf(running->call), std::move(body),
-      [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
-        const auto prepared = std::make_shared<PreparedRequest>();
-        prepared->Read(api, *model_, options_.requests, max_context, text);
-        return [this, running, prepared] { OnPrepared(running, prepared); };
-      });
+  const bool runs =
+      text_calls_.Run(CallerOf(running->call), std::move(body),
+                      [this, running, max_context, &api, tenant = running->call.tenant()](
+                          const std::string& text) -> TextCalls::Finish {
+                        const auto prepared = std::make_shared<PreparedRequest>();
+                        prepared->Read(api, *model_, options_.requests, max_context, text, tenant);
+                        return [this, running, prepared] { OnPrepared(running, prepared); };
+                      });
   if (!runs) Refuse(running, TooMuchText());
 }
 
@@ -337,14 +297,20 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
                           .system_fingerprint = SystemFingerprint(view),
                           .text_time = running->text_time,
                           .unique_id = absl::StrFormat("%016x%016x", RandomId(), RandomId()),
+                          .tenant = prepared.request.tenant,
                           .store = &answers_.store()};
   auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
+  if (const auto error = guard_.AdmitTokens(running->call.request, answer->n_prompt())) {
+    Refuse(running, *error);
+    return;
+  }
   const absl::Status refused = choices_.Submit(running, prepared.prompts, answer->n_choices());
   if (!refused.ok()) {
     const bool none_yet = absl::IsUnavailable(refused) && view.prefill_workers == 0;
     Refuse(running, none_yet ? *NotReady() : FromClusterStatus(refused));
     return;
   }
+  AccessGuard::TakeTokens(running->call.request, answer->n_prompt());
   metrics_.OnStarted();
   running->answer = std::move(answer);
   answers_.OnStarted(running);
@@ -384,6 +350,7 @@ void ApiFront::OnToken(const EmitToken& token) {
   const auto [running, index] = *found;
   Running::Choice& choice = running->choices[index];
   if (choice.cancelled) return;
+  AccessGuard::TakeTokens(running->call.request, 1);
   const absl::Time now = MonotonicNow();
   if (running->answer->text(index).n_tokens() > 0) {
     metrics_.OnNextToken(now - choice.last_token);

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "server/api/access_guard.h"
 #include "server/api/answer_desk.h"
 #include "server/api/api_front_options.h"
 #include "server/api/front_metrics.h"
@@ -54,7 +55,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
   void Drain(std::function<void()> drained);
 
-  std::optional<HttpReply> OnHead(const HttpRequest& request) override;
+  std::optional<HttpReply> OnHead(HttpRequest* request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId id) override;  // of any server
   // Answers a call by the row of `routes` that it names; there is one.
@@ -108,6 +109,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   ExchangeWriter* http_ = nullptr;
   ExchangeWriter* other_ = nullptr;  // null: there is none
   FrontMetrics metrics_;
+  const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
   EventLoop::Timer keepalive_timer_;

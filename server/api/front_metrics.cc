@@ -296,6 +296,23 @@ CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int
                                            {"outcome", OutcomeOf(http_status, failed)}}));
 }
 
+// Series are bounded by the names that the file of keys has had.
+void FrontMetrics::CountForKey(const FinishedRequest& request) {
+  const MetricLabels labels = With(labels_, {{"key", std::string(request.key)}});
+  registry_
+      ->Counter("baton_key_requests_total", "Requests for tokens, by the name of their key.",
+                labels)
+      .Add();
+  const auto tokens = [&](const char* kind, int64_t n) {
+    registry_
+        ->Counter("baton_key_tokens_total", "Tokens of prompts and generated, by key.",
+                  With(labels, {{"kind", kind}}))
+        .Add(static_cast<double>(n));
+  };
+  tokens("prompt", request.n_prompt);
+  tokens("generated", request.n_tokens);
+}
+
 HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
   return registry_->Histogram(
       "baton_prefill_plan_error_ratio",
@@ -311,6 +328,7 @@ GaugeMetric FrontMetrics::SliceTokens(size_t rank) {
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
   Requests(request.endpoint, request.stream, request.http_status, request.failed).Add();
+  if (!request.key.empty()) CountForKey(request);
   if (request.finish.empty()) return;
   finished_.Take(request);
   if (HasPlan(request)) ObservePlan(request.timeline);

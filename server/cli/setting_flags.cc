@@ -14,6 +14,8 @@ constexpr ShortName kShortNames[] = {
     {"--host", "server.host"},
     {"--port", "server.port"},
     {"--grpc-port", "server.grpc_port"},
+    {"--api-key-file", "server.api_key_file"},
+    {"--allow-unauthenticated", "server.allow_unauthenticated"},
     {"--prefill", "prefill.workers"},
     {"--decode", "decode.workers"},
     {"--colocated", "cluster.colocated"},

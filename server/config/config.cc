@@ -15,6 +15,7 @@ constexpr int kMaxCpu = 4095;
 
 void DeclareServer(ServerConfig* server, Settings* settings) {
   DeclareHttpServer(&server->http, settings);
+  DeclareAccess(&server->access, settings);
   DeclareApiFront(&server->api, settings);
   DeclareGrpc(&server->grpc, settings);
   settings->Int("server.text_threads", &server->text_threads, 1, 64,

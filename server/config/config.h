@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "lab/lab_config.h"
 #include "router/router_options.h"
+#include "server/access/access_options.h"
 #include "server/api/api_front_options.h"
 #include "server/api/model_config.h"
 #include "server/grpc/grpc_options.h"
@@ -24,6 +25,7 @@ namespace baton {
 // The router's process: HTTP in front.
 struct ServerConfig {
   HttpServerOptions http;  // limits.max_body 0 = min(64 MiB, 32 B x context), at least 1 MiB
+  AccessOptions access;
   ApiFrontOptions api;
   GrpcOptions grpc;      // but for port and tls, the values of `http` hold
   int text_threads = 1;  // of the TextPool

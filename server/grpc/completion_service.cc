@@ -68,7 +68,9 @@ HttpRequest RequestOf(const grpc::CallbackServerContext& context, const char* me
   request.path = absl::StrCat("/", kCompletionService, "/", method);
   request.request_id = metadata("x-request-id");
   request.client.address = AddressOfPeer(context.peer());
-  request.client.key = absl::HashOf(metadata("authorization"), metadata("x-api-key"));
+  request.authorization = metadata("authorization");
+  request.api_key = metadata("x-api-key");
+  request.client.key = absl::HashOf(request.authorization, request.api_key);
   request.body = BytesOf(message);
   return request;
 }
@@ -335,7 +337,7 @@ void CallbackService::Unlock(std::unique_lock<std::mutex>& lock) {
 
 // --- front thread -------------------------------------------------------------------------------
 
-// Every call passes here with what its client said of itself: the place to ask who may call.
+// Every call passes here with what its client said of itself; the front asks who may call.
 void CallbackService::TakeEvents() {
   std::vector<Event> events;
   {

@@ -112,12 +112,17 @@ const GenerationApi kRpcGenerateApi = {
 };
 
 std::span<const Route> RpcMethods() {
+  using enum Scope;
   static constexpr Route kMethods[] = {
-      {"POST", "/baton.v1.Completion/Generate", Generate, "A stream of tokens", "grpc_generate"},
-      {"POST", "/baton.v1.Completion/Tokenize", Tokenize, "Token ids", "grpc_tokenize"},
-      {"POST", "/baton.v1.Completion/Detokenize", Detokenize, "Their text", "grpc_detokenize"},
-      {"POST", "/baton.v1.Completion/ListModels", ListModels, "Names of the model", "grpc_models"},
-      {"POST", "/baton.v1.Completion/GetLoads", GetLoads, "Loads of workers", "grpc_loads"},
+      {"POST", "/baton.v1.Completion/Generate", kInference, Generate, "A stream of tokens",
+       "grpc_generate"},
+      {"POST", "/baton.v1.Completion/Tokenize", kInference, Tokenize, "Token ids", "grpc_tokenize"},
+      {"POST", "/baton.v1.Completion/Detokenize", kInference, Detokenize, "Their text",
+       "grpc_detokenize"},
+      {"POST", "/baton.v1.Completion/ListModels", kInference, ListModels, "Names of the model",
+       "grpc_models"},
+      {"POST", "/baton.v1.Completion/GetLoads", kMetrics, GetLoads, "Loads of workers",
+       "grpc_loads"},
   };
   return kMethods;
 }

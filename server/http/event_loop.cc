@@ -18,8 +18,8 @@ namespace asio = boost::asio;
 struct EventLoop::State {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
-  std::optional<asio::signal_set> signals;
-  std::function<void()> on_stop;
+  std::optional<asio::signal_set> signals, reload_signal;
+  std::function<void()> on_stop, on_reload;
 };
 
 struct EventLoop::Timer::State {
@@ -50,6 +50,12 @@ void EventLoop::OnStopSignal(std::function<void()> handler) {
   state_->on_stop = std::move(handler);
   state_->signals.emplace(state_->context, SIGTERM, SIGINT);
   AwaitSignal(&*state_->signals, &state_->on_stop);
+}
+
+void EventLoop::OnReloadSignal(std::function<void()> handler) {
+  state_->on_reload = std::move(handler);
+  state_->reload_signal.emplace(state_->context, SIGHUP);
+  AwaitSignal(&*state_->reload_signal, &state_->on_reload);
 }
 
 EventLoop::Timer::Timer(EventLoop* loop) : state_(std::make_shared<State>(loop->context())) {}

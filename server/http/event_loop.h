@@ -27,6 +27,8 @@ class EventLoop {
   // SIGTERM and SIGINT call the handler, on the loop's thread, instead of ending the process.
   // Called once, before Run.
   void OnStopSignal(std::function<void()> handler);
+  // SIGHUP likewise.
+  void OnReloadSignal(std::function<void()> handler);
 
   boost::asio::io_context& context();  // for sockets of this room
 

@@ -29,8 +29,8 @@ class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
   // Called when the header is whole and before the body is read. A reply is sent instead of reading
-  // the body.
-  virtual std::optional<HttpReply> OnHead(const HttpRequest& request) = 0;
+  // the body. What it sets in *request, OnRequest gets.
+  virtual std::optional<HttpReply> OnHead(HttpRequest* request) = 0;
   virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
   virtual void OnGone(ExchangeId id) = 0;  // nobody waits for the answer any more
   // Returns the answer to a request that is not HTTP, too large or too slow, or to a connection

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "lab/relay_lab.h"
+#include "server/access/key_file_watch.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
@@ -135,6 +137,15 @@ int RunRouter(const RoleConfig& process) {
     if (!served.ok()) return Fail(served);
   }
   EventLoop loop;
+  const AccessOptions& access = config.server.access;
+  const auto entries = ReadAccess(access, config.server.http.host);
+  if (!entries.ok()) return Fail(entries.status());
+  ApiKeys keys(*entries);
+  std::optional<KeyFileWatch> watch;
+  if (!access.api_key_file.empty()) watch.emplace(&loop, access.api_key_file, &keys);
+  const auto is_loopback = IsLoopback(config.server.http.host);
+  if (!is_loopback.ok()) return Fail(is_loopback.status());
+  const HostNames hosts(config.server.http.host, access.allowed_hosts);
   const auto router = OptionsOf(config);
   if (!router.ok()) return Fail(router.status());
   // First of all: workers dial while the tokenizer loads.
@@ -153,7 +164,10 @@ int RunRouter(const RoleConfig& process) {
                  .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
   ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
                  config.server.api,
-                 {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});
+                 {.version = BATON_VERSION,
+                  .expected_workers = ExpectedWorkers(config),
+                  .keys = watch ? &keys : nullptr,
+                  .hosts = *is_loopback ? &hosts : nullptr});
   (*generator)->SetListener(&front);
   const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
   auto server = HttpServer::Start(&loop, http, &front);
@@ -177,6 +191,9 @@ int RunRouter(const RoleConfig& process) {
   StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
                    process.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
+  loop.OnReloadSignal([&] {
+    if (watch) watch->Read();
+  });
   loop.Run();
   return 0;
 }

@@ -77,6 +77,8 @@ class Supervisor {
   void DrainWorkers();
   void KillAll();
   bool AnyAlive() const;
+  // SIGHUP asks to read keys again, unless it is because the terminal was closed.
+  bool TerminalIsGone() const { return options_.is_terminal && ::isatty(STDOUT_FILENO) == 0; }
   void PrintReady();
 
   SupervisorOptions options_;
@@ -174,6 +176,12 @@ void Supervisor::OnSignals(int descriptor) {
   signalfd_siginfo info{};
   while (::read(descriptor, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
+    if (info.ssi_signo == SIGHUP && !TerminalIsGone()) {
+      const RoleProcess& router = roles_.front();
+      // One that still starts has read what there is, and may not wait for the signal yet.
+      if (router.process && router.is_ready) router.process->Signal(SIGHUP);
+      continue;
+    }
     if (phase_ == Phase::kRunning) {
       BeginStop();
     } else {
@@ -237,10 +245,11 @@ void Supervisor::PrintReady() {
   std::printf("ready  %s  model %s  %s\n", url.c_str(), config_.model.name.c_str(),
               workers.c_str());
   std::printf(
-      "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' %s-d "
       "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}],"
       "\"temperature\":0}'\n",
-      url.c_str());
+      url.c_str(),
+      config_.server.access.api_key_file.empty() ? "" : "-H 'Authorization: Bearer KEY' ");
   std::fflush(stdout);
 }
 
@@ -318,7 +327,7 @@ bool Supervisor::AnyAlive() const {
 int Supervisor::Run() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
   BATON_CHECK(sigprocmask(SIG_BLOCK, &signals, nullptr) == 0);
   const int signal_descriptor = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
   BATON_CHECK(signal_descriptor >= 0);

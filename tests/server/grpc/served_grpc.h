@@ -16,8 +16,9 @@
 namespace baton {
 
 struct ServedGrpc : Served {
-  explicit ServedGrpc(GrpcOptions grpc_options = {}, ApiFrontOptions api = {})
-      : Served({}, std::move(api), "demo,other") {
+  explicit ServedGrpc(GrpcOptions grpc_options = {}, ApiFrontOptions api = {},
+                      ApiFrontFacts facts = {})
+      : Served({}, std::move(api), "demo,other", std::move(facts)) {
     On([&] {
       auto started = CompletionService::Start(&loop, grpc_options, front.get());
       REQUIRE(started.ok());
