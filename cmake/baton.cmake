@@ -39,6 +39,15 @@ elseif(BATON_SANITIZE STREQUAL "fuzz")
   target_link_options(baton_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+# What the product has beyond that: a smashed stack, an overflowing copy or a jump to a wrong place ends
+# the process, and nothing that links read once can be written (docs/SECURITY.md).
+add_library(baton_hardened INTERFACE)
+if(NOT BATON_SANITIZE)
+  target_compile_options(baton_hardened INTERFACE -fstack-protector-strong -fstack-clash-protection
+    -fcf-protection=full -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+  target_link_options(baton_hardened INTERFACE -pie -Wl,-z,relro,-z,now,-z,noexecstack)
+endif()
+
 # HOT targets are those that tests spend their time in. Under AddressSanitizer they are optimised,
 # all others are compiled for a short compile time: calls check their addresses.
 function(baton_speed name is_hot)
@@ -63,7 +72,7 @@ set(BATON_NO_SOURCE ${PROJECT_SOURCE_DIR}/cmake/headers.cc)  # beside the precom
 # baton_headers_of_rooms(NAME): for libraries.
 function(baton_headers_of_rooms name)
   add_library(${name} STATIC ${BATON_NO_SOURCE})
-  target_link_libraries(${name} PRIVATE baton_options absl::flat_hash_map absl::status absl::statusor
+  target_link_libraries(${name} PRIVATE baton_options baton_hardened absl::flat_hash_map absl::status absl::statusor
     absl::str_format absl::strings absl::time)
   target_precompile_headers(${name} PRIVATE ${BATON_STD_HEADERS})
 endfunction()
@@ -94,7 +103,7 @@ endfunction()
 function(baton_library name)
   cmake_parse_arguments(arg "HOT" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SRCS})
-  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options ${arg_PRIVATE_DEPS})
+  target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE baton_options baton_hardened ${arg_PRIVATE_DEPS})
   baton_speed(${name} ${arg_HOT})
   if(arg_HOT)
     baton_reuse_headers(${name} baton_hot_room_headers)

@@ -52,6 +52,14 @@ void DecodeBatch::LendHeld(const Sequence& sequence) {
   baton::LendHeld held{.ticket_id = request.ticket_id, .epoch = request.epoch, .pages = {}};
   PrefixChain chain = PrefixChain::Beginning(request.cache_salt, sequence.RangeIn(model_.rope));
   index_->Hold(request.tokens, &chain, &held.pages);
+  const std::span<const int32_t> last =
+      std::span(request.tokens)
+          .subspan(held.pages.size() * static_cast<size_t>(pool_->layout().page_tokens));
+  if (!last.empty() && static_cast<int>(last.size()) < pool_->layout().page_tokens) {
+    // The row writes behind it, so it gets a copy.
+    const PrefixPart copy = index_->TakeCopy(last, chain, static_cast<int>(last.size()));
+    if (copy.n_tokens > 0) held.pages.push_back(copy.page);
+  }
   effects_.emplace_back(TransferCommand(std::move(held)));
 }
 
@@ -89,6 +97,7 @@ void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
   if (index_ != nullptr) {
     sequence->chain = PrefixChain::Beginning(request.cache_salt, sequence->RangeIn(model_.rope));
     sequence->Written(tokens, index_, pool_->layout().page_tokens);
+    sequence->EnterTail(index_);  // for other choices of the prompt
   }
   sequence->Trim(pool_);
   ready_.push_back(sequence);
@@ -186,6 +195,7 @@ void DecodeBatch::End(Sequence* sequence, EndReason reason, const absl::Status& 
 void DecodeBatch::Remove(Sequence* sequence) {
   sequence->state = SequenceState::kEnded;
   if (sequence->kv.has_value()) {
+    if (index_ != nullptr) sequence->EnterTail(index_);
     pool_->Give(sequence->kv->pages);
   } else {
     // The KV may still be on the way: the transfer room gives its pages back, or this batch does.

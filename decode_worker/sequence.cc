@@ -73,6 +73,10 @@ void Sequence::Written(std::span<const int32_t> tokens, PrefixIndex* index, int 
   }
 }
 
+void Sequence::EnterTail(PrefixIndex* index) {
+  if (!tail.empty()) index->Enter(tail, kv->pages[static_cast<size_t>(chain.pages)], &chain);
+}
+
 void Sequence::Trim(KvPool* pool) {
   const int passed = pool->layout().PagesPassed(position);
   if (passed <= trimmed) return;

@@ -69,6 +69,8 @@ struct Sequence {
   }
   // KV of these tokens, the next ones, is in its pages: enters those that are full now.
   void Written(std::span<const int32_t> tokens, PrefixIndex* index, int page_tokens);
+  // Enters the page that is not full.
+  void EnterTail(PrefixIndex* index);
   // Gives back the pages that no further token sees.
   void Trim(KvPool* pool);
 };

@@ -7,6 +7,12 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// A page is copied for at least this share of its tokens.
+constexpr int kWorthCopying = 8;
+
+}  // namespace
 
 PromptPages::PromptPages(KvPool* pool, PrefixIndex* index, const PrefillOptions& options)
     : pool_(pool),
@@ -93,24 +99,31 @@ bool PromptPages::Take(Prompt* prompt) {
   // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
   // one before it.
   const PromptSlice& first = prompt->slices.front();
-  if (index_ != nullptr && !first.has_inflow() && !prompt->is_scored()) {
-    // The last token is computed in any case, for its logits; in rounds an inflow may follow.
-    index_->Hold(std::span(prompt->request.tokens).first(static_cast<size_t>(first.end) - 1),
-                 &prompt->chain, &prompt->pages);
-  }
+  const bool reuses = index_ != nullptr && !first.has_inflow() && !prompt->is_scored();
+  // The last token is computed in any case, for its logits; in rounds an inflow may follow.
+  std::span<const int32_t> tokens(prompt->request.tokens.data(), first.end - size_t{1});
+  if (reuses) index_->Hold(tokens, &prompt->chain, &prompt->pages);
   const int missing = prompt->pages_needed - static_cast<int>(prompt->pages.size());
-  if (missing <= pool_->free() - kept_) {
-    const auto found = static_cast<int32_t>(prompt->pages.size()) * pool_->layout().page_tokens;
-    prompt->slices.front().done += found;
-    prompt->last_word.reused_tokens = found;
-    reused_tokens_ += found;
-    BATON_CHECK(pool_->Take(missing, &prompt->pages));
-    taken_ += free_before - pool_->free();
-    return true;
+  if (missing > pool_->free() - kept_) {
+    NoteLack(*prompt, missing + free_before - pool_->free());
+    Give(prompt);
+    return false;
   }
-  NoteLack(*prompt, missing + free_before - pool_->free());
-  Give(prompt);
-  return false;
+  auto found = static_cast<int32_t>(prompt->pages.size()) * layout().page_tokens;
+  tokens = tokens.subspan(static_cast<size_t>(found));
+  if (reuses && !prompt->is_rank) {  // a rank's slice begins with a page, as an inflow does
+    const int worth = std::max(1, layout().page_tokens / kWorthCopying);
+    const PrefixPart part = index_->TakeCopy(tokens, prompt->chain, worth);
+    if (part.n_tokens > 0) prompt->pages.push_back(part.page);
+    found += part.n_tokens;
+  }
+  prompt->slices.front().done += found;
+  prompt->last_word.reused_tokens = found;
+  reused_tokens_ += found;
+  BATON_CHECK(
+      pool_->Take(prompt->pages_needed - static_cast<int>(prompt->pages.size()), &prompt->pages));
+  taken_ += free_before - pool_->free();
+  return true;
 }
 
 void PromptPages::NoteLack(const Prompt& prompt, int missing) {
@@ -133,13 +146,17 @@ bool PromptPages::TakeOver(Prompt* prompt, Prompt* left) {
 
 void PromptPages::Enter(Prompt* prompt) {
   if (index_ == nullptr) return;
-  const int page_tokens = pool_->layout().page_tokens;
+  const int page_tokens = layout().page_tokens;
   const std::span<const int32_t> tokens(prompt->request.tokens);
   const PromptSlice& slice = prompt->slice();
   const int done = slice.misses_inflow(layout().n_layers()) ? slice.lacks_from : slice.done;
-  for (int page = prompt->chain.pages; (page + 1) * page_tokens <= done; ++page)
-    index_->Enter(tokens.subspan(static_cast<size_t>(page) * page_tokens, page_tokens),
+  const int n = static_cast<int>(tokens.size());
+  for (int page = prompt->chain.pages, begin; (begin = page * page_tokens) < done; ++page) {
+    const int end = std::min(begin + page_tokens, n);  // the last page need not be full
+    if (end > done) return;
+    index_->Enter(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
                   prompt->pages[page], &prompt->chain);
+  }
 }
 
 void PromptPages::Trim(Prompt* prompt) {

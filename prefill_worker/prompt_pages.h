@@ -41,7 +41,8 @@ class PromptPages {
   void DiscardLeft(const std::function<bool(const Prompt&)>& which);
   void OnTime(absl::Time now);      // gives back those of slices left long ago
   absl::Time NextDeadline() const;  // the time of the next OnTime
-  // Publishes full pages to the prefix index, except pages that incoming KV may still write.
+  // Publishes full pages, and the prompt's last one, to the prefix index, except pages that
+  // incoming KV may still write.
   void Enter(Prompt* prompt);
   // Gives back pages that no further token sees, unless another worker still gets them.
   void Trim(Prompt* prompt);

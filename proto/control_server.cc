@@ -23,6 +23,15 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
+// Keeps away what libraries add to every server of the process, such as reflection.
+class NoPlugins : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->clear();
+  }
+};
+
 // Answers a refused call.
 class Refusal : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
@@ -169,6 +178,7 @@ absl::Status GrpcControlServer::Listen() {
                         "text: use 127.0.0.1",
                         options_.address));
   grpc::ServerBuilder builder;
+  builder.SetOption(std::make_unique<NoPlugins>());
   for (const ChannelArgument& argument : ControlChannelArguments())
     builder.AddChannelArgument(argument.name, argument.value);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port is an error, not shared

@@ -10,6 +10,8 @@ namespace {
 
 // An attempt that brought so many tokens died of something else than its request.
 constexpr int kGotOn = 8;
+// The part of a prompt, one in so many, that a prediction may be wrong about what is cached.
+constexpr int kSmallPart = 8;
 // A relay that takes so much longer than expected is not late.
 constexpr absl::Duration kNotLate = absl::Milliseconds(100);
 // Factor by which a prediction may be off before an attempt counts as stuck.
@@ -50,6 +52,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
     timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
   timeline_.rounds = static_cast<int>(plan().n_rounds());
   timeline_.predicted = absl::Seconds(plan().first_token_seconds);
+  timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
 }
@@ -103,7 +106,8 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   if (from != plan().prefill())
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   const bool hoped = !plan().is_relay() && spec().PrefillTokensAt(from) < spec().n_prompt;
-  if (computed.reused_tokens > 0 || hoped) surprised_ = true;
+  // A beginning that most prompts share, like a template's, changes little.
+  if (kSmallPart * int64_t{computed.reused_tokens} > spec().n_prompt || hoped) surprised_ = true;
   if (order_.epoch == 1) timeline_.reused_tokens += computed.reused_tokens;
   kept_ = KeptBy(plan());
   silent_until_ = now + options_.attempt_silence;

@@ -94,14 +94,24 @@ double KvLateSeconds(const Pair& pair, const AttemptSpec& spec) {
   return std::max(0.0, seconds - pair.source->ahead_seconds - pair.source->prompt_seconds);
 }
 
+// Time of the tokens after the first.
+double FurtherSeconds(const Pair& pair, const AttemptSpec& spec) {
+  const Candidate& sink = *pair.sink;
+  return KvLateSeconds(pair, spec) + sink.decode_seconds +
+         (pair.is_local() ? sink.local_beside_seconds : sink.beside_seconds);
+}
+
+double GapSeconds(const Pair& pair, const AttemptSpec& spec) {
+  if (pair.sink == nullptr || pair.sink->decode_seconds <= 0) return 0;
+  const double tokens = pair.sink->decode_seconds / pair.sink->step_seconds;
+  return FurtherSeconds(pair, spec) / tokens;
+}
+
 // docs/SCHEDULING.md, workers of a request.
 double ScoreOf(const Pair& pair, const AttemptSpec& spec) {
-  double score = FirstTokenOf(pair) + pair.source->prompt_delay_seconds;
+  const double score = FirstTokenOf(pair) + pair.source->prompt_delay_seconds;
   if (pair.sink == nullptr) return score;
-  score += KvLateSeconds(pair, spec);
-  score += pair.sink->decode_seconds + pair.sink->row_delay_seconds;
-  score += pair.is_local() ? pair.sink->local_beside_seconds : pair.sink->beside_seconds;
-  return score;
+  return score + FurtherSeconds(pair, spec) + pair.sink->row_delay_seconds;
 }
 
 // Every pair, of few workers if there are many, and every worker for both.
@@ -112,7 +122,7 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
     if (kinds == PlanKinds::kByRole) return pair.IsByRole();
     if (kinds == PlanKinds::kSparing) return IsSparing(pair, spec);
     return kinds == PlanKinds::kAll ||
-           (pair.source->role != Role::kDecode &&
+           (pair.source->may_rank &&
             (pair.sink == nullptr || pair.sink->worker <= pair.source->worker));
   };
   const auto add = [&](const Pair& pair) {
@@ -261,7 +271,8 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
               .decode = pair.sink == nullptr ? 0 : pair.sink->worker,
               .score = scores[best],
               .predicted_seconds = FirstTokenOf(pair) + KvLateSeconds(pair, spec) + next,
-              .first_token_seconds = FirstTokenOf(pair)};
+              .first_token_seconds = FirstTokenOf(pair),
+              .gap_seconds = GapSeconds(pair, spec)};
 }
 
 bool Plan::Computes(Incarnation worker) const {
@@ -384,11 +395,10 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   BATON_CHECK(first != nullptr);
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
-  const bool anyone = first->role == Role::kDecode;
+  const bool anyone = !first->may_rank;
   std::vector<const Candidate*> ranks;
   for (const Candidate& c : candidates)
-    if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.role != Role::kDecode))
-      ranks.push_back(&c);
+    if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.may_rank)) ranks.push_back(&c);
   std::sort(ranks.begin(), ranks.end(), [](const Candidate* a, const Candidate* b) {
     return std::pair(a->last_chosen, a->worker) < std::pair(b->last_chosen, b->worker);
   });

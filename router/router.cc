@@ -85,6 +85,26 @@ ClusterView Router::View() const {
   return view;
 }
 
+std::vector<WorkerView> Router::Workers() const {
+  std::vector<WorkerView> workers;
+  for (const auto& [id, member] : cluster_.members.all()) {
+    const Ledger::Account& account = cluster_.ledger.At(id);
+    const bool has_told = member.load_at != absl::InfinitePast();
+    workers.push_back({.name = member.about.name,
+                       .role = member.about.role,
+                       .draining = member.state == MemberState::kDraining,
+                       .requests = static_cast<int32_t>(account.parts.size()),
+                       .prefill_queued_tokens = member.load.prefill_queued_tokens,
+                       .decode_rows = member.load.decode_rows,
+                       .decode_waiting = member.load.decode_waiting,
+                       .max_batch = member.about.max_batch,
+                       .pages_total = member.about.pages_total,
+                       .pages_free = has_told ? member.load.pages_free : member.about.pages_total,
+                       .pages_promised = account.pages_held});
+  }
+  return workers;
+}
+
 // --- reports ----------------------------------------------------------------------------------
 
 absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, absl::Time now) {

@@ -39,6 +39,7 @@ class Router {
   // Effects since the last call, in order.
   std::vector<RouterEffect> TakeEffects();
   ClusterView View() const;
+  std::vector<WorkerView> Workers() const;  // in no order
   const CachedPrefixes& prefixes() const { return cluster_.prefixes; }
 
  private:

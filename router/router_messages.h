@@ -49,9 +49,9 @@ struct Timeline {
   // relay. The prefill times above are the tail's.
   std::string prefill_heads{};
   // The last attempt: tokens that each rank computed; time from sent to first token, predicted and
-  // taken (zero: no token came).
+  // taken (zero: no token came); predicted mean time between tokens (zero: unknown).
   std::vector<int32_t> slices{};
-  absl::Duration predicted{}, took{};
+  absl::Duration predicted{}, took{}, predicted_gap{};
   RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
   int attempts = 1;
   int rounds = 1;  // rounds of the last attempt's relay
@@ -98,6 +98,18 @@ struct CloseWorker {
 using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased, CloseWorker>;
 
 // --- numbers ----------------------------------------------------------------------------------
+// One worker: what it announced and reported last, and what the router has sent it since.
+struct WorkerView {
+  std::string name{};
+  Role role = Role::kBoth;
+  bool draining = false;
+  int32_t requests = 0;               // with a part there that has not ended
+  int32_t prefill_queued_tokens = 0;  // of admitted prompts, still to be computed
+  int32_t decode_rows = 0, decode_waiting = 0, max_batch = 0;
+  int32_t pages_total = 0, pages_free = 0;
+  int64_t pages_promised = 0;  // by tickets of running requests
+};
+
 // Why a request was dispatched anew.
 enum class FailoverCause { kWorkerLost, kPartFailed, kHandoffFailed, kStuck, kDraining, kLate };
 inline constexpr int kFailoverCauses = 6;

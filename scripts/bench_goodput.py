@@ -3,7 +3,7 @@
 
   scripts/bench_goodput.py [--pairs 5] [--seconds 30] [--workloads trace,sessions] [--rates 0.5,0.8,1,1.2]
 
-Two clusters serve the same model on the same cores: 2 prefill + 1 decode worker, and 2 colocated ones. A
+Two clusters serve the same model on the same two cores: a prefill and a decode worker, and 2 colocated ones. A
 request is good if its time to first token is at most 5 times that of an idle server for a prompt of its
 length, and the 99th percentile of its own gaps at most 3 idle steps; both clusters are held to the idle
 figures of the colocated one. Its highest rate with 90 % of the requests good is searched first
@@ -30,7 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BATON = os.path.join(ROOT, "build/release/baton")
 TRACES = os.path.join(ROOT, "bench/traces")
 CLUSTERS = {"colocated": ["--colocated", "--prefill", "0", "--decode", "2"],
-            "roles": ["--prefill", "2", "--decode", "1"]}
+            "roles": ["--prefill", "1", "--decode", "1"]}
 LIMITS = ["--goodput-ttft-x", "5", "--goodput-gap-x", "3"]
 LENGTHS = ["--scale-lengths", str(1 / 32), "--max-context", "4096"]
 WORKLOADS = {

@@ -121,7 +121,7 @@ def cluster():
 
 ROOMS = [  # from the roof down: floor, [(room, what it does, weight of its width)]
     ("roof", [("server/cli", "main() and the commands; alone sees bench", 1)]),
-    ("6", [("server", "http · api · config · process: HTTP in, streams out", 3),
+    ("6", [("server", "http · access · api · config · process: HTTP in, streams out", 3),
            ("bench", "kernels · relay · load", 1)]),
     ("5", [("lab", "for comparisons only: slow links, other ways of relays", 1)]),
     ("4", [("worker", "both phases on one engine: WorkerCore, engine thread", 1)]),
@@ -177,7 +177,7 @@ def threads():
     p.text(246, 166, "Post", 11, GRPC)
     p.box(750, 76, 190, 92, CLIENT)
     p.text(845, 104, "gRPC's threads", 14, bold=True)
-    p.lines(845, 126, ["ControlServer:", "parse and post only"], 12)
+    p.lines(845, 126, ["ControlServer, and", "CompletionService: post only"], 12)
     p.arrow([(750, 100), (582, 100)], GRPC)
     p.text(666, 92, "ControlEvent", 11, GRPC)
     p.arrow([(580, 148), (748, 148)], GRPC)

@@ -171,6 +171,7 @@ void WorkerCore::CancelAll() {
   desk_.Clear();
   prefill_.prompts().CancelAll();
   decode_.CancelAll();
+  ports_.transfer(CancelPromises{});
 }
 
 void WorkerCore::Close() {

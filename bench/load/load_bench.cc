@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/load/idle_probe.h"
 #include "bench/load/load_replay.h"
 #include "bench/load/load_summary.h"
+#include "bench/load/metrics_page.h"
 #include "bench/load/rate_search.h"
 #include "bench/load/session_summary.h"
 
@@ -194,17 +196,35 @@ void AddDetails(const std::vector<Outcome>& outcomes, boost::json::object* objec
   (*object)["ttfts"] = std::move(ttfts);
 }
 
+// How far the router's predictions were off in a run, by its own page. Bounds of its buckets.
+void PrintPredictions(const MetricsPage& page, boost::json::object* object) {
+  for (const auto& [name, key] :
+       {std::pair{"time to first token", "prefill"}, std::pair{"time between tokens", "decode"}}) {
+    const std::string histogram = absl::StrFormat("baton_%s_plan_error_ratio", key);
+    const double n = page.Sum(histogram + "_count");
+    if (n <= 0) continue;
+    const double p50 = page.Quantile(histogram, 0.5), p90 = page.Quantile(histogram, 0.9);
+    std::printf("  predicted %s off by at most  p50 %.0f %%  p90 %.0f %%  (of %.0f)\n", name,
+                100 * p50, 100 * p90, n);
+    (*object)[absl::StrFormat("%s_plan_error_p50", key)] = p50;
+    (*object)[absl::StrFormat("%s_plan_error_p90", key)] = p90;
+  }
+}
+
 absl::StatusOr<int> LoadBench::Measure() {
   ASSIGN_OR_RETURN(const GoodputJudge judge, Prepare());
+  const auto before = MetricsPage::Fetch(url_);  // of another server there may be none
   ASSIGN_OR_RETURN(const LoadRun run,
                    Run(options_.workload.rate, options_.workload.seconds, seed()));
+  const auto after = MetricsPage::Fetch(url_);
   const LoadSummary sum = Summarize(run.outcomes, judge, run.duration_s);
   const WorkerCounters* workers = run.workers ? &*run.workers : nullptr;
   std::printf("%s  %s\n", options_.label.c_str(), options_.url.c_str());
   PrintSummary(sum, judge);
   if (run.sessions) PrintSessions(*run.sessions, workers);
+  boost::json::object object{{"label", options_.label}};
+  if (before.ok() && after.ok()) PrintPredictions(after->Since(*before), &object);
   if (options_.json) {
-    boost::json::object object{{"label", options_.label}};
     AddSummary(sum, judge, &object);
     if (run.sessions) AddSessions(*run.sessions, workers, &object);
     if (options_.detailed) AddDetails(run.outcomes, &object);

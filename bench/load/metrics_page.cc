@@ -27,7 +27,7 @@ MetricsPage::MetricsPage(const std::string& text) {
     const std::string name = line.substr(0, line.find_first_of("{ "));
     const double value = std::strtod(line.c_str() + space + 1, nullptr);
     sums_[name] += value;
-    const size_t bound = line.find("le=\"");
+    const size_t bound = line.rfind("le=\"");  // the last label; "role" ends so, too
     if (!name.ends_with("_bucket") || bound == std::string::npos) continue;
     const bool is_last = line.compare(bound + 4, 4, "+Inf") == 0;
     const double le = is_last ? std::numeric_limits<double>::infinity()
@@ -39,6 +39,15 @@ MetricsPage::MetricsPage(const std::string& text) {
 double MetricsPage::Sum(const std::string& name) const {
   const auto found = sums_.find(name);
   return found == sums_.end() ? 0 : found->second;
+}
+
+MetricsPage MetricsPage::Since(const MetricsPage& before) const {
+  MetricsPage since = *this;
+  for (auto& [name, sum] : since.sums_) sum -= before.Sum(name);
+  for (auto& [name, bounds] : since.buckets_)
+    if (const auto old = before.buckets_.find(name); old != before.buckets_.end())
+      for (const auto& [bound, count] : old->second) bounds[bound] -= count;
+  return since;
 }
 
 double MetricsPage::Quantile(const std::string& histogram, double share) const {

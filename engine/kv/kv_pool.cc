@@ -221,4 +221,11 @@ int CountPages(std::span<const int32_t> entries) {
   return static_cast<int>(entries.size() - std::count(entries.begin(), entries.end(), kNoPage));
 }
 
+void CopyPage(const KvPool& pool, int32_t from, int32_t to) {
+  BATON_CHECK(pool.is_held(from) && pool.is_held(to) && pool.is_whole(from) && pool.is_whole(to));
+  for (int layer = 0; layer < pool.layout().n_layers(); ++layer)
+    std::memcpy(pool.plane(to, layer), pool.plane(from, layer),
+                static_cast<size_t>(pool.layout().planes[layer].bytes));
+}
+
 }  // namespace baton

@@ -122,4 +122,7 @@ class KvPool {
   int n_spare_frames_ = 0;
 };
 
+// Copies the bytes of a page to another one; both are held and whole.
+void CopyPage(const KvPool& pool, int32_t from, int32_t to);
+
 }  // namespace baton

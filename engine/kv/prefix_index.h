@@ -2,21 +2,28 @@
 // computed or moved again: of prompts computed here and of sequences decoded here, their generated
 // tokens included (docs/KV.md, prefix reuse). One per worker, for both phases. Engine thread.
 //
-// An entry is a whole page of tokens after another entry (or at one of two beginnings, for RoPE's
-// two ranges, under a salt: prompts of different ranges or salts never share an entry). An entry is
+// An entry is a page of tokens after another entry (or at one of two beginnings, for RoPE's two
+// ranges, under a salt: prompts of different ranges or salts never share an entry). An entry is
 // named by a serial number that is never used again, and its key is (salt, serial of the entry
-// before, its tokens). A hit compares all three, so by induction the whole beginning is the same;
-// hashes only find candidates.
+// before, its tokens), so by induction an entry's whole beginning is the same. Siblings, the
+// entries after the same one, are in the order of their tokens.
+//
+// Full pages are shared by their holders. A page with fewer tokens is an entry, too, also while its
+// holder goes on writing behind them; its KV, and that of the first tokens of a full page, is found
+// to be copied (TakeCopy). Nothing follows an entry that is not full.
 //
 // The pages of entries are "cached" ones of the pool: while free they may be taken away at any
 // time, the leaves first, and the index forgets them then. Only pages whose KV is computed are
-// entered; a lookup makes the caller a holder at once. The router learns of both by the names of
-// the pages (PageLog); the index itself trusts no name.
+// entered; a lookup makes the caller a holder at once. The router learns of full pages by their
+// names (PageLog); the index itself trusts no name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -44,13 +51,16 @@ struct PrefixChain {
   PageName name{};    // of the entry reached
 };
 
+// A page that has the KV of this many of the tokens looked for, from the first on.
+struct PrefixPart {
+  int32_t page = kNoPage;
+  int n_tokens = 0;
+};
+
 class PrefixIndex {
  public:
-  using Hash = uint64_t (*)(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
-  static uint64_t DefaultHash(uint64_t salt, uint64_t before, std::span<const int32_t> tokens);
-
   // The pool must outlive the index and have no cached pages of another index. key: of the names.
-  explicit PrefixIndex(KvPool* pool, const ClusterKey& key = {}, Hash hash = DefaultHash);
+  explicit PrefixIndex(KvPool* pool, const ClusterKey& key = {});
   ~PrefixIndex();  // the pool's pages stay; nothing is found in them any more
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
@@ -58,37 +68,62 @@ class PrefixIndex {
   // Follows `tokens` page by page as far as there are entries; the caller becomes a holder of their
   // pages, which are appended to *pages. The chain starts at the beginning.
   void Hold(std::span<const int32_t> tokens, PrefixChain* chain, std::vector<int32_t>* pages);
-  // Adds an entry and moves the chain on. `page` is held and has the KV of the page_tokens
-  // `tokens`, which follow the chain. An entry for the same tokens that is there already stays
-  // instead. A page that is trimmed, or an entry already (under a beginning that is no longer
-  // found), only moves the chain on.
+  // Takes a page of the pool for a copy of the page after the chain that shares the most of its
+  // first tokens with `tokens`; kNoPage: none shares `min_tokens` tokens, or no page is free.
+  PrefixPart TakeCopy(std::span<const int32_t> tokens, const PrefixChain& chain, int min_tokens);
+  // Adds an entry. `page` is held and has the KV of `tokens`, which follow the chain. A full page
+  // moves the chain on; a page of fewer tokens does not, and when it has more it is entered again.
+  // An entry for the same tokens that is there already stays instead. A page that is trimmed, or an
+  // entry elsewhere (under a beginning that is no longer found), is not entered.
   void Enter(std::span<const int32_t> tokens, int32_t page, PrefixChain* chain);
 
   // The salt under which the page is found; empty: it is no entry.
   std::optional<uint64_t> SaltOf(int32_t page) const;
-  int n_entries() const { return static_cast<int>(entries_.size()); }
-  // Names of the entries' pages, ascending, each once.
+  int n_entries() const { return n_entries_; }
+  // Names of the full pages, ascending, each once.
   std::vector<PageName> Names() const;
   // Has what the router is still to be told of it.
   PageLog& log() { return log_; }
 
  private:
-  struct Entry {
-    uint64_t salt = 0, before = 0, serial = 0;
-    std::vector<int32_t> tokens;
-    int32_t page = 0;
-    PageName name{};
+  struct Parent {
+    uint64_t salt = 0, serial = 0;
+    bool operator==(const Parent&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Parent& p) {
+      return H::combine(std::move(h), p.salt, p.serial);
+    }
   };
-  const Entry* Find(uint64_t key, const PrefixChain& chain, std::span<const int32_t> tokens) const;
+  struct Entry {
+    Parent parent{};
+    uint64_t serial = 0;
+    int32_t page = 0;
+    PageName name{};  // of a full page
+  };
+  struct Less {
+    using is_transparent = void;
+    bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
+      return std::ranges::lexicographical_compare(a, b);
+    }
+  };
+  using Siblings = std::map<std::vector<int32_t>, Entry, Less>;  // by tokens
+  bool IsFull(std::span<const int32_t> tokens) const {
+    return static_cast<int>(tokens.size()) == pool_->layout().page_tokens;
+  }
+  const Siblings* After(const PrefixChain& chain) const;  // null: none
+  PrefixPart FindPart(std::span<const int32_t> tokens, const PrefixChain& chain) const;
+  // Makes the page's entry, or gives it the tokens that the page has now; null: the page is not to
+  // be entered there.
+  Entry* Add(const Parent& parent, std::span<const int32_t> tokens, int32_t page);
   void Forget(int32_t page);
 
   KvPool* const pool_;
-  const Hash hash_;
   const PageNamer namer_;
   PageLog log_;
   uint64_t next_serial_ = 1;
-  absl::flat_hash_map<uint64_t, Entry> entries_;  // by hash; of two with one hash, the first
-  std::vector<uint64_t> key_of_;                  // by page: its entry's hash
+  absl::flat_hash_map<Parent, Siblings> entries_;
+  std::vector<std::optional<Siblings::iterator>> of_page_;  // by page: its entry
+  int n_entries_ = 0;
 };
 
 }  // namespace baton

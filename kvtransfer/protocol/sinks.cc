@@ -151,6 +151,14 @@ void Sinks::On(AwaitInflow& command, int64_t now_us) {
   TellPromised(promise, now_us);
 }
 
+void Sinks::On(const CancelPromises&, int64_t now_us) {
+  const absl::Status why = setup_->shutting_down
+                               ? ShuttingDown()
+                               : absl::AbortedError("this worker has lost its router");
+  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
+  for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, why, now_us);
+}
+
 void Sinks::On(const CancelHandoff& command, int64_t now_us) {
   const absl::Status status = absl::CancelledError("cancelled");
   EndUpTo(command.ticket_id, command.epoch, status, now_us);
@@ -399,11 +407,6 @@ void Sinks::Tick(int64_t now_us) {
     sink->Tick(now_us);
     Apply(handoff, now_us);
   }
-}
-
-void Sinks::EndAll(int64_t now_us) {
-  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
-  for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, ShuttingDown(), now_us);
 }
 
 }  // namespace baton

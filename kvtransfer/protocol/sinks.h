@@ -34,13 +34,13 @@ class Sinks {
   void On(ReclaimPages& command, int64_t now_us);
   void On(ReclaimHeld& command, int64_t now_us);
   void On(AwaitInflow& command, int64_t now_us);
+  void On(const CancelPromises& command, int64_t now_us);
   void On(const CancelHandoff& command, int64_t now_us);
   void On(const ConnectionOver& over, int64_t now_us);
   void On(const SourceMessage& from, int64_t now_us);
   void On(const ChunkOffered& chunk, int64_t now_us);
   void On(const ChunkLanded& event, int64_t now_us);
   void Tick(int64_t now_us);
-  void EndAll(int64_t now_us);  // because this worker shuts down; new ones are refused
   // Ends every turn: promises pages if there is room, and reports a changed receive pool.
   void Settle(int64_t now_us);
 

@@ -105,7 +105,7 @@ bool TransferCore::Pump(int64_t now_us) {
 void TransferCore::ShutDown(int64_t now_us) {
   setup_.shutting_down = true;
   sources_.EndAll(now_us);
-  sinks_.EndAll(now_us);
+  sinks_.On(CancelPromises{}, now_us);
   Settle(now_us);
 }
 

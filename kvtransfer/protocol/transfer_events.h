@@ -113,6 +113,9 @@ struct ReclaimPages {  // gives back at most n unpromised pages
 };
 struct ReclaimHeld {
 };  // gives back those of LendHeld whose promises have not got their other pages
+// As sink: fails all promises and gives back what LendHeld lent, because the router is lost and
+// with it the requests that the pages are for.
+struct CancelPromises {};
 // Cancels at either side; idempotent; unknown tickets are remembered so that a late OPEN is
 // refused. At the sink, the id is that of a ticket or of a promise; all handoffs of the promise are
 // cancelled.
@@ -134,8 +137,9 @@ struct AwaitInflow {
   std::vector<int32_t> pages;         // (kv_pages of the promise), with a cell that is missing
   int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
 };
-using TransferCommand = std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, LendHeld,
-                                     ReclaimPages, ReclaimHeld, CancelHandoff, AwaitInflow>;
+using TransferCommand =
+    std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, LendHeld, ReclaimPages,
+                 ReclaimHeld, CancelPromises, CancelHandoff, AwaitInflow>;
 
 // --- events (on the link thread) --------------------------------------------------------------
 // As source: the sink promised the ticket's pages.

@@ -26,6 +26,7 @@ struct AnswerAbout {
   std::string system_fingerprint{};
   absl::Duration text_time{};    // what parsing, template and tokenizing took
   std::string unique_id{};       // differs from that of every other answer
+  std::string tenant{};          // whose the stored answer is
   AnswerStore* store = nullptr;  // for answers that are to be stored; null: none is
 };
 

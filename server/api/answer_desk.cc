@@ -19,7 +19,7 @@ std::optional<ApiError> AnswerDesk::FindConversation(const ApiRequest& request,
                                                      std::string* conversation) {
   static constexpr const char* kParam = "previous_response_id";
   const std::string& id = request.response.previous_id;
-  const StoredAnswer* before = store_.Find(StoredKind::kResponse, id);
+  const StoredAnswer* before = store_.Find(StoredKind::kResponse, request.tenant, id);
   if (before == nullptr) {
     ApiError error = InvalidField(
         kParam, absl::StrCat("Previous response with id '", ShortenedName(id), "' not found."),
@@ -35,20 +35,26 @@ std::optional<ApiError> AnswerDesk::FindConversation(const ApiRequest& request,
   return std::nullopt;
 }
 
-bool AnswerDesk::Cancel(const std::string& id) {
+RunningRequest* AnswerDesk::FindRunning(const std::string& tenant, const std::string& id) const {
   const auto found = running_.find(id);
-  if (found == running_.end()) return false;
-  found->second->answer->Cancel();
-  choices_->CancelAll(found->second, /*forget=*/false);
+  const bool is_it = found != running_.end() && found->second->call.tenant() == tenant;
+  return is_it ? found->second : nullptr;
+}
+
+bool AnswerDesk::Cancel(const std::string& tenant, const std::string& id) {
+  RunningRequest* running = FindRunning(tenant, id);
+  if (running == nullptr) return false;
+  running->answer->Cancel();
+  choices_->CancelAll(running, /*forget=*/false);
   return true;
 }
 
-bool AnswerDesk::Erase(StoredKind kind, const std::string& id) {
-  const bool is_stored = store_.Erase(kind, id);
-  const auto found = running_.find(id);
-  if (kind == StoredKind::kResponse && found != running_.end()) {
-    found->second->answer->Discard();
-    running_.erase(found);
+bool AnswerDesk::Erase(StoredKind kind, const std::string& tenant, const std::string& id) {
+  const bool is_stored = store_.Erase(kind, tenant, id);
+  RunningRequest* running = FindRunning(tenant, id);
+  if (kind == StoredKind::kResponse && running != nullptr) {
+    running->answer->Discard();
+    running_.erase(id);
     return true;
   }
   return is_stored;

@@ -26,15 +26,17 @@ class AnswerDesk {
   void OnStarted(RunningRequest* running);
   void OnForgotten(const RunningRequest& running);
   // Sets *conversation to that of the response that the request goes on with, and its own behind
-  // it. The error: 404, or the response still runs.
+  // it. The error: 404, as for a response of another tenant, or the response still runs.
   std::optional<ApiError> FindConversation(const ApiRequest& request, std::string* conversation);
   // Ends an answer as it is: its client gets what there is. It still runs until the cluster has
-  // told the end. False: none with this id runs.
-  bool Cancel(const std::string& id);
+  // told the end. False: none of the tenant's with this id runs.
+  bool Cancel(const std::string& tenant, const std::string& id);
   // Removes an answer from the store, for good if it still runs. False: unknown.
-  bool Erase(StoredKind kind, const std::string& id);
+  bool Erase(StoredKind kind, const std::string& tenant, const std::string& id);
 
  private:
+  RunningRequest* FindRunning(const std::string& tenant, const std::string& id) const;
+
   AnswerStore store_;
   SubmittedChoices* choices_;
   absl::flat_hash_map<std::string, RunningRequest*> running_;  // by Answer::stored_id

@@ -22,8 +22,8 @@ void DeclareAnswerStore(AnswerStoreOptions* options, Settings* settings) {
 }
 
 int64_t StoredAnswer::bytes() const {
-  const size_t texts = 2 * id.size() + body.size() + input.size() + conversation.size() +
-                       model.size() + metadata.size();
+  const size_t texts = 2 * id.size() + tenant.size() + body.size() + input.size() +
+                       conversation.size() + model.size() + metadata.size();
   return kEntryBytes + static_cast<int64_t>(texts);
 }
 
@@ -49,24 +49,25 @@ void AnswerStore::Put(StoredAnswer answer) {
   answers_.emplace(entries_.front().answer.id, entries_.begin());
 }
 
-const StoredAnswer* AnswerStore::Find(StoredKind kind, std::string_view id) {
-  const auto entry = FindEntry(kind, id);
+const StoredAnswer* AnswerStore::Find(StoredKind kind, std::string_view tenant,
+                                      std::string_view id) {
+  const auto entry = FindEntry(kind, tenant, id);
   if (entry == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, entry);
   return &entry->answer;
 }
 
-bool AnswerStore::Erase(StoredKind kind, std::string_view id) {
-  const auto entry = FindEntry(kind, id);
+bool AnswerStore::Erase(StoredKind kind, std::string_view tenant, std::string_view id) {
+  const auto entry = FindEntry(kind, tenant, id);
   if (entry == entries_.end()) return false;
   Drop(entry);
   return true;
 }
 
-std::vector<const StoredAnswer*> AnswerStore::All(StoredKind kind) const {
+std::vector<const StoredAnswer*> AnswerStore::All(StoredKind kind, std::string_view tenant) const {
   std::vector<const Entry*> entries;
   for (const Entry& entry : entries_)
-    if (entry.answer.kind == kind) entries.push_back(&entry);
+    if (entry.answer.kind == kind && entry.answer.tenant == tenant) entries.push_back(&entry);
   std::sort(entries.begin(), entries.end(),
             [](const Entry* a, const Entry* b) { return a->number < b->number; });
   std::vector<const StoredAnswer*> answers;
@@ -75,9 +76,11 @@ std::vector<const StoredAnswer*> AnswerStore::All(StoredKind kind) const {
   return answers;
 }
 
-AnswerStore::Entries::iterator AnswerStore::FindEntry(StoredKind kind, std::string_view id) {
+AnswerStore::Entries::iterator AnswerStore::FindEntry(StoredKind kind, std::string_view tenant,
+                                                      std::string_view id) {
   const auto found = answers_.find(std::string(id));
-  const bool is_it = found != answers_.end() && found->second->answer.kind == kind;
+  const bool is_it = found != answers_.end() && found->second->answer.kind == kind &&
+                     found->second->answer.tenant == tenant;
   return is_it ? found->second : entries_.end();
 }
 

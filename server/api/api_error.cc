@@ -105,6 +105,7 @@ HttpReply ErrorReply(const ApiError& error) {
   HttpReply reply;
   reply.status = error.status;
   reply.body = ErrorBody(error);
+  if (error.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.retry_after) {
     const int64_t ms = absl::ToInt64Milliseconds(*error.retry_after);
     reply.headers.emplace_back("Retry-After", absl::StrCat((ms + 999) / 1000));

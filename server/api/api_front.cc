@@ -1,7 +1,6 @@
 #include "server/api/api_front.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,7 +14,7 @@
 #include "common/log.h"
 #include "server/api/guarded_work.h"
 #include "server/api/json_document.h"
-#include "server/api/messages_answer.h"
+#include "server/api/reply_headers.h"
 #include "server/api/requested_tools.h"
 #include "server/api/sse_event.h"
 #include "server/api/text_speed.h"
@@ -23,61 +22,23 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxRequestId = 128;
 constexpr int kClientGone = 499;  // as nginx counts it; nobody reads this answer
 
-// A client's id may stand in headers and logs only if it is plain.
-std::string RequestIdText(const std::string& given) {
-  const bool plain = !given.empty() && given.size() <= kMaxRequestId &&
-                     std::all_of(given.begin(), given.end(), [](unsigned char c) {
-                       return std::isalnum(c) != 0 || c == '.' || c == '_' || c == ':' || c == '-';
-                     });
-  return plain ? given : absl::StrFormat("%016x", RandomId());
+void SendReply(const ApiCall& call, HttpReply reply, const std::string& cors_origin) {
+  call.writer->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
+                                              call.request.request_id, cors_origin));
 }
 
-// Anthropic's API has its own errors, and its own name for X-Request-Id.
-bool IsAnthropic(std::string_view path) { return path.starts_with("/v1/messages"); }
-
-// An error in the shape of the path's API.
-HttpReply ReplyFor(const std::string& path, ApiError error, const std::string& request_id) {
-  error.request_id = request_id;
-  return IsAnthropic(path) ? AnthropicErrorReply(error) : ErrorReply(error);
-}
-
-// With the headers that every answer to `path` has. id: the request's.
-HttpReply Decorated(HttpReply reply, const std::string& path, const std::string& id,
-                    const std::string& cors_origin) {
-  reply.headers.emplace_back("X-Request-Id", id);
-  if (IsAnthropic(path)) reply.headers.emplace_back("Request-Id", id);
-  if (RetryCannotHelp(reply.status)) reply.headers.emplace_back("X-Should-Retry", "false");
-  // The value is the same for all origins, so it needs none of the request: errors of requests
-  // whose header could not be read have it too.
-  if (!cors_origin.empty()) {
-    reply.headers.emplace_back("Access-Control-Allow-Origin", cors_origin);
-    reply.headers.emplace_back("Access-Control-Expose-Headers",
-                               IsAnthropic(path) ? "X-Request-Id, Request-Id" : "X-Request-Id");
-  }
-  return reply;
-}
-
-// Before the request is whole: its id need not be plain yet.
-HttpReply EarlyRefusal(const HttpRequest& request, const ApiError& error,
-                       const std::string& cors_origin) {
-  const std::string id = RequestIdText(request.request_id);
-  return Decorated(ReplyFor(request.path, error, id), request.path, id, cors_origin);
+HttpReply RefusalOf(const ApiCall& call, ApiError error) {
+  error.request_id = call.request.request_id;
+  return call.refusal(error);
 }
 
 HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
-  if (const auto* error = std::get_if<ApiError>(&answer))
-    return ReplyFor(call.request.path, *error, call.request.request_id);
+  if (const auto* error = std::get_if<ApiError>(&answer)) return RefusalOf(call, *error);
   HttpReply reply;
   reply.body = std::get<std::string>(std::move(answer));
   return reply;
-}
-
-HttpReply RefusalOf(const RunningRequest& running, ApiError error) {
-  error.request_id = running.id();
-  return running.api->refusal(error);
 }
 
 // Names the model and the numerics: logits and tokens are equal where both are.
@@ -98,26 +59,34 @@ ApiError TooMuchText() {
       "Too many long prompts are waiting to be tokenized; try again later."));
 }
 
-// Text work that would hold the front thread up for longer leaves it.
-constexpr absl::Duration kMaxInlineText = absl::Microseconds(500);
-
-ApiFrontOptions WithMeasuredText(ApiFrontOptions options, const ServedModel& model) {
-  options.inline_text = std::min(options.inline_text, TextBytesWithin(model, kMaxInlineText));
-  return options;
-}
-
-// Browsers do not take * for Authorization: the headers they ask for are named.
-HttpReply Preflight(const HttpRequest& request, const std::string& cors_origin) {
-  HttpReply reply;
-  reply.content_type.clear();
-  if (!cors_origin.empty()) {
-    const std::string& asked = request.asked_headers;
-    reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
-                     {"Access-Control-Allow-Headers", asked.empty() ? "*, Authorization" : asked},
-                     {"Access-Control-Max-Age", "600"},
-                     {"Vary", "Access-Control-Request-Headers"}};
+// Returns what is wrong with the header of a request that may ask.
+std::optional<ApiError> CheckForm(const FoundRoute& found, const HttpRequest& request) {
+  if (request.method == "OPTIONS") return std::nullopt;
+  if (found.methods.empty()) {
+    return HttpError(404,
+                     absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
+                                  ShortenedName(request.path),
+                                  "; paths of the API begin with /v1/, as POST /v1/completions."),
+                     "not_found");
   }
-  return reply;
+  if (found.route == nullptr) {
+    return HttpError(405, absl::StrCat("This path takes ", absl::StrJoin(found.methods, ", "), "."),
+                     "method_not_allowed");
+  }
+  if (found.route->answer == nullptr) {
+    return HttpError(501, absl::StrCat(request.path, " is not supported by this server."),
+                     "not_supported");
+  }
+  if (found.route->method != "POST") return std::nullopt;
+  if (!request.content_encoding.empty() &&
+      !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
+    return HttpError(415, "Content-Encoding is not supported; send the body as it is.");
+  }
+  if (!request.content_type.empty() &&
+      !absl::StartsWithIgnoreCase(request.content_type, "application/json")) {
+    return HttpError(415, "Send the body with Content-Type: application/json.");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -130,13 +99,14 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       pool_(pool),
       registry_(registry),
       routes_(routes),
-      options_(WithMeasuredText(options, *model)),
+      options_(options),
       facts_(facts),
       choices_(generator),
       answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
+      guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
-      text_calls_(loop, pool, options_.inline_text),
+      text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -144,61 +114,55 @@ ApiFront::~ApiFront() = default;
 void ApiFront::Drain(std::function<void()> drained) {
   draining_ = true;
   generator_->Drain();
-  server_->Drain(std::move(drained));
+  const auto n_open = std::make_shared<int>(other_ == nullptr ? 1 : 2);
+  const auto one_drained = [n_open, drained = std::move(drained)] {
+    if (--*n_open == 0) drained();
+  };
+  if (other_ != nullptr) other_->Drain(one_drained);
+  http_->Drain(one_drained);
 }
 
 // --- calls --------------------------------------------------------------------------------------
 
-std::optional<HttpReply> ApiFront::OnHead(const HttpRequest& request) {
-  const auto refuse = [&](int status, std::string message, std::string code = "") {
-    metrics_.OnRefused(RouteLabel(routes_, request.path), status);
-    return EarlyRefusal(request, HttpError(status, std::move(message), std::move(code)),
-                        options_.cors_origin);
-  };
-  if (request.method == "OPTIONS") return std::nullopt;
-  const FoundRoute found = FindRoute(routes_, request.method, request.path);
-  if (found.methods.empty()) {
-    return refuse(404,
-                  absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
-                               ShortenedName(request.path),
-                               "; paths of the API begin with /v1/, as POST /v1/completions."),
-                  "not_found");
-  }
-  if (found.route == nullptr) {
+std::optional<HttpReply> ApiFront::OnHead(HttpRequest* request) {
+  const FoundRoute found = FindRoute(routes_, request->method, request->path);
+  auto error = guard_.Admit(found, request);
+  if (!error) error = CheckForm(found, *request);
+  if (!error) return std::nullopt;
+  metrics_.OnRefused(RouteLabel(routes_, request->path), error->status);
+  HttpReply reply = EarlyRefusal(*request, *error, options_.cors_origin);
+  if (error->status == 405) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
-    HttpReply reply =
-        refuse(405, absl::StrCat("This path takes ", methods, "."), "method_not_allowed");
     reply.headers.emplace_back(
         "Allow", absl::StrCat(absl::StrReplaceAll(methods, {{"GET", "GET, HEAD"}}), ", OPTIONS"));
-    return reply;
   }
-  if (found.route->answer == nullptr) {
-    return refuse(501, absl::StrCat(request.path, " is not supported by this server."),
-                  "not_supported");
-  }
-  if (found.route->method != "POST") return std::nullopt;
-  if (!request.content_encoding.empty() &&
-      !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
-    return refuse(415, "Content-Encoding is not supported; send the body as it is.");
-  }
-  if (!request.content_type.empty() &&
-      !absl::StartsWithIgnoreCase(request.content_type, "application/json")) {
-    return refuse(415, "Send the body with Content-Type: application/json.");
-  }
-  return std::nullopt;
+  return reply;
 }
 
 void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
-  ApiCall call;
-  call.exchange = id;
-  call.request = std::move(request);
-  call.request.request_id = RequestIdText(call.request.request_id);
+  ApiCall call{.exchange = id,
+               .writer = http_,
+               .refusal = RefusalAt(request.path),
+               .label = RouteLabel(routes_, request.path),
+               .request = std::move(request)};
   if (call.request.method == "OPTIONS") {
+    call.request.request_id = RequestIdText(call.request.request_id);
     Reply(call, Preflight(call.request, options_.cors_origin));
     return;
   }
-  FoundRoute found = FindRoute(routes_, call.request.method, call.request.path);
-  BATON_CHECK(found.route != nullptr);  // OnHead refused all others
+  OnCall(routes_, std::move(call));  // OnHead refused requests for which there is no row
+}
+
+void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
+  call.request.request_id = RequestIdText(call.request.request_id);
+  FoundRoute found = FindRoute(routes, call.request.method, call.request.path);
+  BATON_CHECK(found.route != nullptr);
+  if (call.writer != http_) {  // HTTP's were admitted by their headers, before their bodies
+    if (auto error = guard_.Admit(found, &call.request)) {
+      Reply(call, RefusalOf(call, *std::move(error)));
+      return;
+    }
+  }
   call.argument = std::move(found.argument);
   found.route->answer(*this, std::move(call));
 }
@@ -212,13 +176,8 @@ HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
   const bool is_refusal = reply.status >= 400 && reply.status < 500;
-  if (is_refusal) metrics_.OnRefused(RouteLabel(routes_, call.request.path), reply.status);
-  SendReply(call, std::move(reply));
-}
-
-void ApiFront::SendReply(const ApiCall& call, HttpReply reply) {
-  server_->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
-                                          call.request.request_id, options_.cors_origin));
+  if (is_refusal) metrics_.OnRefused(call.label, reply.status);
+  SendReply(call, std::move(reply), options_.cors_origin);
 }
 
 std::optional<ApiError> ApiFront::NotReady() const {
@@ -235,7 +194,7 @@ std::optional<ApiError> ApiFront::NotReady() const {
 }
 
 std::string ApiFront::MetricsText() {
-  metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), server_->stats()});
+  metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), http_->stats()});
   return registry_->Text();
 }
 
@@ -244,7 +203,7 @@ void ApiFront::AnswerText(ApiCall call, TextWork work) {
   const auto shared = std::make_shared<ApiCall>(std::move(call));
   const bool runs = text_calls_.Run(
       CallerOf(*shared), std::move(body),
-      [this, work, shared, max_context = model_->MaxContext(View().max_context)](
+      [this, work, shared, max_context = model_->MaxContext(generator_->View().max_context)](
           const std::string& text) -> TextCalls::Finish {
         const auto answer = std::make_shared<TextAnswer>();
         const auto problem = GuardedWork([&]() -> std::optional<ApiError> {
@@ -272,14 +231,15 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
     Refuse(running, *NotReady());
     return;
   }
-  const int64_t max_context = model_->MaxContext(View().max_context);
-  const bool runs = text_calls_.Run(
-      CallerOf(running->call), std::move(body),
-      [this, running, max_context, &api](const std::string& text) -> TextCalls::Finish {
-        const auto prepared = std::make_shared<PreparedRequest>();
-        prepared->Read(api, *model_, options_.requests, max_context, text);
-        return [this, running, prepared] { OnPrepared(running, prepared); };
-      });
+  const int64_t max_context = model_->MaxContext(generator_->View().max_context);
+  const bool runs =
+      text_calls_.Run(CallerOf(running->call), std::move(body),
+                      [this, running, max_context, &api, tenant = running->call.tenant()](
+                          const std::string& text) -> TextCalls::Finish {
+                        const auto prepared = std::make_shared<PreparedRequest>();
+                        prepared->Read(api, *model_, options_.requests, max_context, text, tenant);
+                        return [this, running, prepared] { OnPrepared(running, prepared); };
+                      });
   if (!runs) Refuse(running, TooMuchText());
 }
 
@@ -295,7 +255,7 @@ void ApiFront::OnPrepared(Running* running, Prepared prepared) {
     }
     const bool runs = text_calls_.Run(
         CallerOf(running->call), std::move(conversation),
-        [this, running, prepared, max_context = model_->MaxContext(View().max_context)](
+        [this, running, prepared, max_context = model_->MaxContext(generator_->View().max_context)](
             const std::string& whole) -> TextCalls::Finish {
           prepared->GoOn(*model_, max_context, whole);
           return [this, running, prepared] { OnPrepared(running, prepared); };
@@ -337,14 +297,20 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
                           .system_fingerprint = SystemFingerprint(view),
                           .text_time = running->text_time,
                           .unique_id = absl::StrFormat("%016x%016x", RandomId(), RandomId()),
+                          .tenant = prepared.request.tenant,
                           .store = &answers_.store()};
   auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
+  if (const auto error = guard_.AdmitTokens(running->call.request, answer->n_prompt())) {
+    Refuse(running, *error);
+    return;
+  }
   const absl::Status refused = choices_.Submit(running, prepared.prompts, answer->n_choices());
   if (!refused.ok()) {
     const bool none_yet = absl::IsUnavailable(refused) && view.prefill_workers == 0;
     Refuse(running, none_yet ? *NotReady() : FromClusterStatus(refused));
     return;
   }
+  AccessGuard::TakeTokens(running->call.request, answer->n_prompt());
   metrics_.OnStarted();
   running->answer = std::move(answer);
   answers_.OnStarted(running);
@@ -353,7 +319,7 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
 }
 
 void ApiFront::Refuse(Running* running, const ApiError& error) {
-  SendReply(running->call, RefusalOf(*running, error));
+  SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
   FinishedRequest finished = running->Finished(MonotonicNow());
   finished.http_status = error.status;
   if (LogEnabled(LogLevel::kInfo)) {
@@ -370,11 +336,11 @@ void ApiFront::Send(Running* running, const std::string& events) {
     HttpReply head;
     head.content_type = "text/event-stream; charset=utf-8";
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    server_->StartStream(running->call.exchange,
-                         Decorated(std::move(head), running->call.request.path, running->id(),
-                                   options_.cors_origin));
+    running->call.writer->StartStream(running->call.exchange,
+                                      Decorated(std::move(head), running->call.request.path,
+                                                running->id(), options_.cors_origin));
   }
-  server_->Write(running->call.exchange, events, running->answer->prompt_bytes());
+  running->call.writer->Write(running->call.exchange, events, running->answer->prompt_bytes());
   running->last_write = MonotonicNow();
 }
 
@@ -384,6 +350,7 @@ void ApiFront::OnToken(const EmitToken& token) {
   const auto [running, index] = *found;
   Running::Choice& choice = running->choices[index];
   if (choice.cancelled) return;
+  AccessGuard::TakeTokens(running->call.request, 1);
   const absl::Time now = MonotonicNow();
   if (running->answer->text(index).n_tokens() > 0) {
     metrics_.OnNextToken(now - choice.last_token);
@@ -422,11 +389,11 @@ void ApiFront::Complete(Running* running) {
   const std::string rest = running->answer->OnEnd();
   if (running->stream) {
     Send(running, rest);
-    server_->EndStream(running->call.exchange);
+    running->call.writer->EndStream(running->call.exchange);
   } else {
     HttpReply reply;
     reply.body = rest;
-    SendReply(running->call, std::move(reply));
+    SendReply(running->call, std::move(reply), options_.cors_origin);
   }
   Forget(running, finished);
 }
@@ -443,9 +410,9 @@ void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
   const std::string rest = running->answer->OnError(error);
   if (running->stream_started) {
     Send(running, rest);
-    server_->EndStream(running->call.exchange);
+    running->call.writer->FailStream(running->call.exchange, RefusalOf(running->call, error));
   } else {
-    SendReply(running->call, RefusalOf(*running, error));
+    SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
   }
   Forget(running, finished);
 }
@@ -486,8 +453,9 @@ void ApiFront::KeepAlive() {
   const absl::Time now = MonotonicNow();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, running] : running_) {
-    if (!running->stream || running->choices.empty()) continue;
-    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), kSseKeepAlive);
+    const std::string keep_alive(running->api->keep_alive);
+    if (!running->stream || running->choices.empty() || keep_alive.empty()) continue;
+    if (now - running->last_write >= options_.sse_keepalive) Send(running.get(), keep_alive);
     next = std::min(next, running->last_write + options_.sse_keepalive);
   }
   keepalive_set_ = next != absl::InfiniteFuture();

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "server/api/access_guard.h"
 #include "server/api/answer_desk.h"
 #include "server/api/api_front_options.h"
 #include "server/api/front_metrics.h"
@@ -45,14 +46,20 @@ class ApiFront : public HttpHandler, public GeneratorListener {
            const ApiFrontFacts& facts);
   ~ApiFront() override;
 
-  // Before the loop runs. The server must not outlive the front.
-  void Attach(HttpServer* server) { server_ = server; }
+  // Before the loop runs: the server of HTTP, and another one that brings calls by OnCall (null:
+  // there is none). They must not outlive the front.
+  void Attach(HttpServer* http, ExchangeWriter* other = nullptr) {
+    http_ = http;
+    other_ = other;
+  }
   // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
   void Drain(std::function<void()> drained);
 
-  std::optional<HttpReply> OnHead(const HttpRequest& request) override;
+  std::optional<HttpReply> OnHead(HttpRequest* request) override;
   void OnRequest(ExchangeId id, HttpRequest request) override;
-  void OnGone(ExchangeId id) override;
+  void OnGone(ExchangeId id) override;  // of any server
+  // Answers a call by the row of `routes` that it names; there is one.
+  void OnCall(std::span<const Route> routes, ApiCall call);
   HttpReply OnBadRequest(const HttpRequest& request, int status,
                          const std::string& message) override;
   void OnToken(const EmitToken& token) override;
@@ -63,7 +70,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ServedModel& model() const { return *model_; }
   const ApiFrontFacts& facts() const { return facts_; }
   PacedPage& metrics_page() { return metrics_page_; }
-  ClusterView View() const { return generator_->View(); }
+  const Generator& generator() const { return *generator_; }
   std::optional<ApiError> NotReady() const;  // to serve, and why not; nothing: ready
   AnswerDesk& answers() { return answers_; }
   // Once per call that is not given to Generate.
@@ -80,7 +87,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
  private:
   using Running = RunningRequest;
   using Prepared = std::shared_ptr<PreparedRequest>;
-  void SendReply(const ApiCall& call, HttpReply reply);
   void OnPrepared(Running* running, Prepared prepared);
   void Submit(Running* running, const PreparedRequest& prepared);
   void Refuse(Running* running, const ApiError& error);
@@ -100,8 +106,10 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ApiFrontFacts facts_;
   SubmittedChoices choices_;  // of requests in running_ and gone_
   AnswerDesk answers_;
-  HttpServer* server_ = nullptr;
+  HttpServer* http_ = nullptr;
+  ExchangeWriter* other_ = nullptr;  // null: there is none
   FrontMetrics metrics_;
+  const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
   EventLoop::Timer keepalive_timer_;

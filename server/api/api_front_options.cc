@@ -5,8 +5,9 @@
 namespace baton {
 
 void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
-  settings->Text("server.cors_origin", &options->cors_origin,
-                 "Access-Control-Allow-Origin; empty = none");
+  settings->Text(
+      "server.cors_origin", &options->cors_origin,
+      "Access-Control-Allow-Origin, * or an origin; empty = no page of another site may ask");
   settings->Duration("server.sse_keepalive", &options->sse_keepalive, absl::Milliseconds(10),
                      absl::Hours(24), "of silence before blank lines are sent in a stream");
   settings->Int("server.max_choices", &options->requests.max_choices, 1,

@@ -6,13 +6,15 @@
 
 #include "absl/time/time.h"
 #include "common/settings.h"
+#include "server/access/api_keys.h"
+#include "server/access/host_names.h"
 #include "server/api/answer_store.h"
 #include "server/api/api_request.h"
 
 namespace baton {
 
 struct ApiFrontOptions {
-  std::string cors_origin = "*";  // Access-Control-Allow-Origin; empty: no such header
+  std::string cors_origin;  // Access-Control-Allow-Origin; empty: no such header
   // A stream that is silent for so long gets blank lines (sse_event.h), so that proxies keep it
   // open.
   absl::Duration sse_keepalive = absl::Seconds(15);
@@ -35,7 +37,9 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings);
 // Facts about the process.
 struct ApiFrontFacts {
   std::string version;
-  int expected_workers = 0;  // for "loading" messages; 0: unknown
+  int expected_workers = 0;          // for "loading" messages; 0: unknown
+  const ApiKeys* keys = nullptr;     // null: nobody needs a key
+  const HostNames* hosts = nullptr;  // by which it may be called; null: any
 };
 
 }  // namespace baton

@@ -88,6 +88,7 @@ struct ApiRequest {
   std::vector<int32_t> stop_token_ids;  // each once
   bool ignore_eos = false;
   std::string cache_salt;    // empty: that of all requests without one
+  std::string tenant;        // of the client's key; empty: there are no keys
   GrammarSpec grammar{};     // that the answer is kept inside
   std::string grammar_path;  // the field that it came from
 

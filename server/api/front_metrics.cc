@@ -11,7 +11,9 @@ using enum MetricKind;
 using Request = FinishedRequest;
 using View = FrontMetrics::View;
 
-std::vector<double> PlanErrorBounds() { return {.01, .02, .05, .1, .2, .3, .5, 1, 2, 5, 10}; }
+std::vector<double> PlanErrorBounds() {
+  return {.01, .02, .05, .075, .1, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5, 10};
+}
 
 const char* OutcomeOf(int http_status, bool failed) {
   if (failed) return "internal";
@@ -63,6 +65,16 @@ bool HasPlan(const Request& request) {
   const Timeline& timeline = request.timeline;
   return request.n_tokens > 0 && timeline.took > absl::ZeroDuration() &&
          timeline.predicted > absl::ZeroDuration();
+}
+
+// Of a request that kept its first workers, so that the time between its tokens is that of the
+// plan.
+std::optional<double> GapError(const Request& request) {
+  const std::optional<double> gap_seconds = SecondsPerToken(request);
+  const Timeline& timeline = request.timeline;
+  if (!gap_seconds || timeline.attempts > 1 || timeline.predicted_gap <= absl::ZeroDuration())
+    return std::nullopt;
+  return std::abs(*gap_seconds / absl::ToDoubleSeconds(timeline.predicted_gap) - 1);
 }
 
 std::optional<double> Ranks(const Request& request) {
@@ -140,6 +152,9 @@ std::vector<MetricRow<Request>> OwnRows(const MetricLabels& labels) {
        labels, SecondsPerToken, TokenLatencyBounds()},
       {kHistogram, "baton_request_duration_seconds", "Arrival of a request to its end.", labels,
        total, RequestLatencyBounds()},
+      {kHistogram, "baton_decode_plan_error_ratio",
+       "How far the predicted mean time between tokens was off, |actual / predicted - 1|.", labels,
+       GapError, PlanErrorBounds()},
       {kHistogram,
        "baton_prefill_chain_processes",
        "Workers that prefilled a prompt together.",
@@ -314,6 +329,23 @@ CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int
                                            {"outcome", OutcomeOf(http_status, failed)}}));
 }
 
+// Series are bounded by the names that the file of keys has had.
+void FrontMetrics::CountForKey(const FinishedRequest& request) {
+  const MetricLabels labels = With(labels_, {{"key", std::string(request.key)}});
+  registry_
+      ->Counter("baton_key_requests_total", "Requests for tokens, by the name of their key.",
+                labels)
+      .Add();
+  const auto tokens = [&](const char* kind, int64_t n) {
+    registry_
+        ->Counter("baton_key_tokens_total", "Tokens of prompts and generated, by key.",
+                  With(labels, {{"kind", kind}}))
+        .Add(static_cast<double>(n));
+  };
+  tokens("prompt", request.n_prompt);
+  tokens("generated", request.n_tokens);
+}
+
 HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
   return registry_->Histogram(
       "baton_prefill_plan_error_ratio",
@@ -329,6 +361,7 @@ GaugeMetric FrontMetrics::SliceTokens(size_t rank) {
 
 void FrontMetrics::OnFinished(const FinishedRequest& request) {
   Requests(request.endpoint, request.stream, request.http_status, request.failed).Add();
+  if (!request.key.empty()) CountForKey(request);
   if (request.finish.empty()) return;
   finished_.Take(request);
   if (HasPlan(request)) ObservePlan(request.timeline);

@@ -12,6 +12,7 @@
 #include "server/api/api_request.h"
 #include "server/api/prepared_prompt.h"
 #include "server/api/served_model.h"
+#include "server/api/sse_event.h"
 
 namespace baton {
 
@@ -24,8 +25,8 @@ struct GenerationApi {
   std::unique_ptr<Answer> (*answer)(const ServedModel& model, const ApiRequest& request,
                                     const std::vector<PreparedPrompt>& prompts,
                                     const AnswerAbout& about);
-  // The answer to a request that is refused, or fails before its stream has begun.
-  HttpReply (*refusal)(const ApiError& error);
+  // Bytes for a stream that is silent for long, so that proxies keep it open; empty: none.
+  std::string_view keep_alive = kSseKeepAlive;
 };
 
 }  // namespace baton

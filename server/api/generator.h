@@ -25,6 +25,7 @@ class Generator {
   virtual void Cancel(RequestId id) = 0;  // its OnEnd still comes
   virtual void Drain() = 0;               // refuses new requests; running ones go on
   virtual ClusterView View() const = 0;
+  virtual std::vector<WorkerView> Workers() const = 0;
 };
 
 }  // namespace baton

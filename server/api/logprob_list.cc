@@ -11,10 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr float kLowest = -9999;  // for minus infinity, which JSON has not
-
-// Negative zero becomes zero.
-float Told(float logprob) { return std::isnan(logprob) ? kLowest : std::max(logprob, kLowest) + 0; }
+constexpr float kLowest = -9999;
 
 std::string_view BytesOf(const LogprobForm& form, int32_t token) {
   return form.tokenizer == nullptr ? std::string_view() : form.tokenizer->TokenBytes(token);
@@ -23,20 +20,6 @@ std::string_view BytesOf(const LogprobForm& form, int32_t token) {
 std::string NameOf(const LogprobForm& form, int32_t token, std::string_view bytes) {
   if (form.tokens_as_ids || form.tokenizer == nullptr) return absl::StrCat("token_id:", token);
   return ValidUtf8(bytes);
-}
-
-// The most probable tokens, then those that the client named, each once.
-std::vector<TokenLogprob> Listed(const LogprobForm& form, const ReportedToken& token) {
-  const size_t n = token.others.size(), n_top = n - std::min(n, form.n_named);
-  std::vector<TokenLogprob> listed(token.others.begin(),
-                                   token.others.begin() + static_cast<ptrdiff_t>(n_top));
-  for (size_t i = n_top; i < n; ++i) {
-    const bool known = std::any_of(listed.begin(), listed.end(), [&](const TokenLogprob& other) {
-      return other.token == token.others[i].token;
-    });
-    if (!known) listed.push_back(token.others[i]);
-  }
-  return listed;
 }
 
 // An entry of "content" or "top_logprobs", without its end.
@@ -53,6 +36,22 @@ void WriteToken(JsonWriter& json, const LogprobForm& form, const TokenLogprob& t
 }
 
 }  // namespace
+
+// Negative zero becomes zero.
+float Told(float logprob) { return std::isnan(logprob) ? kLowest : std::max(logprob, kLowest) + 0; }
+
+std::vector<TokenLogprob> Listed(const LogprobForm& form, const ReportedToken& token) {
+  const size_t n = token.others.size(), n_top = n - std::min(n, form.n_named);
+  std::vector<TokenLogprob> listed(token.others.begin(),
+                                   token.others.begin() + static_cast<ptrdiff_t>(n_top));
+  for (size_t i = n_top; i < n; ++i) {
+    const bool known = std::any_of(listed.begin(), listed.end(), [&](const TokenLogprob& other) {
+      return other.token == token.others[i].token;
+    });
+    if (!known) listed.push_back(token.others[i]);
+  }
+  return listed;
+}
 
 void LogprobList::Add(const EmitToken& token, std::string_view bytes, int64_t offset) {
   waiting_.push_back({token.token, token.logprob, token.logprobs, std::string(bytes), offset});

@@ -46,6 +46,11 @@ struct LogprobForm {
   bool with_bytes = true;
 };
 
+// A log-probability as answers tell it: at least -9999, for minus infinity, which JSON has not.
+float Told(float logprob);
+// Returns the most probable tokens, then those that the client named, each once.
+std::vector<TokenLogprob> Listed(const LogprobForm& form, const ReportedToken& token);
+
 // Writes entries {token, logprob, bytes, top_logprobs} into an open array.
 void WriteTokenLogprobs(JsonWriter& json, const LogprobForm& form,
                         const std::vector<ReportedToken>& tokens);

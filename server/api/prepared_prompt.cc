@@ -42,8 +42,11 @@ ApiError ContextError(const ApiRequest& request, const std::string& param, int64
   return error;
 }
 
-// The first bytes of SHA-256: whoever wants another's salt must know it. Absent: 0.
-uint64_t SaltOf(const std::string& text) {
+// The first bytes of SHA-256: whoever wants another's salt must know it. Neither: 0. KV of two
+// tenants has two salts, whatever salt they send: a tenant's name has no line feed.
+uint64_t SaltOf(const std::string& tenant, const std::string& cache_salt) {
+  const std::string text =
+      tenant.empty() ? cache_salt : absl::StrCat("tenant ", tenant, "\n", cache_salt);
   if (text.empty()) return 0;
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
@@ -119,7 +122,7 @@ Problem PromptMaker::ReadCommon() {
   int64_t of_prompt = request_.prompt_logprobs.value_or(-1);
   if (request_.echoes_logprobs()) of_prompt = std::max(of_prompt, *request_.top_logprobs);
   common_.prompt_logprobs = static_cast<int32_t>(of_prompt);
-  common_.cache_salt = SaltOf(request_.cache_salt);
+  common_.cache_salt = SaltOf(request_.tenant, request_.cache_salt);
   return CheckTruncation();
 }
 

@@ -15,10 +15,11 @@ bool IsTooSlow(const ApiError& problem) { return problem.code == kPromptTooSlow;
 
 void PreparedRequest::Read(const GenerationApi& api, const ServedModel& model,
                            const RequestSettings& settings, int64_t max_context,
-                           const std::string& body) {
+                           const std::string& body, const std::string& tenant) {
   moment_ = model.BeginText();
   error = GuardedWork([&]() -> std::optional<ApiError> {
     if (auto problem = api.parse(body, settings, &request)) return problem;
+    request.tenant = tenant;
     if (auto problem = CheckModelName(model, request.model)) return problem;
     return needs_conversation() ? std::nullopt : MakePrompts(model, max_context);
   });

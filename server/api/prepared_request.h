@@ -20,8 +20,9 @@ struct PreparedRequest {
   std::vector<PreparedPrompt> prompts{};
   std::optional<ApiError> error{};
 
+  // tenant: that of the client's key; empty: there are no keys.
   void Read(const GenerationApi& api, const ServedModel& model, const RequestSettings& settings,
-            int64_t max_context, const std::string& body);
+            int64_t max_context, const std::string& body, const std::string& tenant = "");
 
   // True: the prompt is made by GoOn, from the conversation of the response that the request names
   // and its own.

@@ -340,6 +340,7 @@ void ResponsesAnswer::Store() const {
   if (!stores()) return;
   StoredAnswer stored{.kind = StoredKind::kResponse,
                       .id = id(),
+                      .tenant = about_.tenant,
                       .body = Body(),
                       .input = request_.response.input,
                       .is_cancelled = cancelled(),

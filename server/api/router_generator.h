@@ -32,6 +32,7 @@ class RouterGenerator : public Generator {
   void Cancel(RequestId id) override;
   void Drain() override;
   ClusterView View() const override { return router_.View(); }
+  std::vector<WorkerView> Workers() const override { return router_.Workers(); }
 
  private:
   RouterGenerator(EventLoop* loop, const RouterOptions& options, const ClusterKey& key);

@@ -1,5 +1,7 @@
 #include "server/api/routes.h"
 
+#include "server/access/key_holder.h"
+
 namespace baton {
 namespace {
 
@@ -23,6 +25,10 @@ bool Matches(std::string_view pattern, std::string_view path, std::string_view* 
 }
 
 }  // namespace
+
+std::string ApiCall::tenant() const {
+  return request.holder == nullptr ? "" : request.holder->tenant;
+}
 
 FoundRoute FindRoute(std::span<const Route> routes, std::string_view method,
                      std::string_view path) {

@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http/http_server.h"
+#include "server/access/scope.h"
+#include "server/api/api_error.h"
+#include "server/http/exchange_writer.h"
 
 namespace baton {
 
@@ -16,14 +18,20 @@ class ApiFront;
 // A request for an endpoint, whole.
 struct ApiCall {
   ExchangeId exchange = 0;
-  HttpRequest request;   // request_id: the client's if it is plain, else made by ApiFront
-  std::string argument;  // what stands for the * or {id} of the route's path
+  ExchangeWriter* writer = nullptr;                    // takes the answer
+  HttpReply (*refusal)(const ApiError&) = ErrorReply;  // makes an error in the caller's API
+  std::string_view label{};                            // of refusals, in metrics
+  HttpRequest request{};   // request_id: the client's if it is plain, else made by ApiFront
+  std::string argument{};  // what stands for the * or {id} of the route's path
+
+  std::string tenant() const;  // of the key; empty: there are no keys
 };
 
 struct Route {
   std::string_view method;  // GET: HEAD too
   // A * at its end stands for any rest, {id} for a part without a slash.
   std::string_view path;
+  Scope scope;  // that a key must have, where there are keys
   // Replies through the front, now or later. Front thread. Null: the path is known from other
   // servers and answered 501 not_supported before its body is read.
   void (*answer)(ApiFront& front, ApiCall call);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "server/access/key_holder.h"
 
 namespace baton {
 namespace {
@@ -20,6 +21,7 @@ void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 FinishedRequest RunningRequest::Finished(absl::Time now) const {
   FinishedRequest finished;
   finished.endpoint = api->name;
+  if (call.request.holder != nullptr) finished.key = call.request.holder->name;
   finished.stream = stream;
   if (answer) {
     const GeneratedText& text = answer->text(last_ended);

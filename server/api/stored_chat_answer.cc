@@ -12,6 +12,7 @@ StoredChatAnswer::StoredChatAnswer(const CompletionForm& form, const ServedModel
       store_(about.store),
       stored_({.kind = StoredKind::kChatCompletion,
                .id = form.id_prefix + about.id,
+               .tenant = about.tenant,
                .input =
                    request.messages_in_parts.empty() ? request.messages : request.messages_in_parts,
                .model = model.name,

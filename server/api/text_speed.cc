@@ -27,4 +27,8 @@ int64_t TextBytesWithin(const ServedModel& model, absl::Duration limit) {
       std::min(share * static_cast<double>(text.size()), static_cast<double>(kMax)));
 }
 
+int64_t InlineTextBytes(int64_t wanted, const ServedModel& model) {
+  return std::min(wanted, TextBytesWithin(model, absl::Microseconds(500)));
+}
+
 }  // namespace baton

@@ -20,6 +20,7 @@ constexpr char kHelp[] =
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
   baton doctor [MODEL]         the machine; what of MODEL is supported
+  baton key NAME >> FILE       a new API key, shown once; FILE gets its hash
   baton bench [--help]         speed beside the machine's limits
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
                                a checkpoint with integer weights
@@ -31,13 +32,12 @@ MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
 Hugging Face cache, or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
-  --tls-cert FILE --tls-key FILE  HTTPS; --tls-client-ca FILE: known clients
-  --uds PATH           a Unix socket too; with --port -1 alone
-  --prefill 2          prefill workers            --decode 1   decode workers
-  --colocated          every worker does both phases
-  --config FILE        YAML file, a section per room
+  --grpc-port 8001     gRPC too                   --uds PATH   a Unix socket too
+  --tls-cert FILE --tls-key FILE  TLS; with --tls-client-ca FILE known clients
+  --api-key-file FILE  who may ask (docs/SECURITY.md); needed beyond loopback
+  --prefill 2 --decode 1  workers of each phase; --colocated: all do both
   --served-model-name  model id; may repeat       --max-model-len  context
-  --KEY=VALUE          any setting, such as --decode.max_batch=64
+  --config FILE        YAML file   --KEY=VALUE  any, as --decode.max_batch=64
 )";
 
 constexpr char kReferenceHead[] =
@@ -78,8 +78,8 @@ struct Parser {
   std::string config_file, model;
   bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
-           *config = nullptr, *doctor = nullptr, *quantize = nullptr, *tune = nullptr,
-           *bench = nullptr, *api = nullptr, *version_command = nullptr;
+           *config = nullptr, *doctor = nullptr, *key = nullptr, *quantize = nullptr,
+           *tune = nullptr, *bench = nullptr, *api = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -107,6 +107,7 @@ struct Parser {
     api = AddCommand(&app, "api", false);
     api->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
+    DeclareKey();
     version_command = AddCommand(&app, "version", false);
     quantize = AddCommand(&app, "quantize", false);
     quantize->add_option("MODEL", out.quantize.model.path);
@@ -118,8 +119,19 @@ struct Parser {
     bench = AddCommand(&app, "bench", false);
     bench_line.Declare(bench);
   }
+  void DeclareKey();
   void DeclareTune();
 };
+
+void Parser::DeclareKey() {
+  KeyEntry& entry = out.new_key.entry;
+  key = AddCommand(&app, "key", false);
+  key->add_option("NAME", entry.name);
+  key->add_option("--tenant", entry.tenant);
+  key->add_option("--scopes", out.new_key.scopes);
+  key->add_option("--rate", entry.requests_per_second)->check(CLI::PositiveNumber);
+  key->add_option("--tokens-per-minute", entry.tokens_per_minute)->check(CLI::PositiveNumber);
+}
 
 void Parser::DeclareTune() {
   RelayTuningOptions& options = out.tune.options;
@@ -156,7 +168,7 @@ absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
   }
   const std::string nearest =
       NearestWord(name, {"serve", "router", "prefill", "decode", "quantize", "tune", "bench",
-                         "doctor", "config", "api", "version"});
+                         "doctor", "key", "config", "api", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -187,12 +199,27 @@ absl::Status ApplySettings(const Parser& parser, CommandLine* out) {
   return ParseCpuList(out->config.decode.cpus).status();
 }
 
+absl::Status CompleteNewKey(NewKeyCommand* command) {
+  KeyEntry& entry = command->entry;
+  if (entry.tenant.empty()) entry.tenant = entry.name;
+  if (!IsKeyName(entry.name) || !IsKeyName(entry.tenant)) {
+    return absl::InvalidArgumentError(
+        "key needs a name, and may have a tenant, each of up to 64 letters, digits, . _ and -: "
+        "baton key NAME [--tenant T]");
+  }
+  entry.scopes = ScopesOf(command->scopes.empty() ? "inference" : command->scopes);
+  if (entry.scopes != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--scopes takes inference, metrics and admin, with commas between them");
+}
+
 Command ChosenCommand(const Parser& parser) {
   if (parser.serve->parsed()) return Command::kServe;
   if (parser.router->parsed()) return Command::kRouter;
   if (parser.prefill->parsed()) return Command::kPrefill;
   if (parser.decode->parsed()) return Command::kDecode;
   if (parser.doctor->parsed()) return Command::kDoctor;
+  if (parser.key->parsed()) return Command::kKey;
   if (parser.quantize->parsed()) return Command::kQuantize;
   if (parser.tune->parsed()) return Command::kTune;
   if (parser.bench_line.Chosen()) return Command::kBench;
@@ -234,6 +261,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   if (help || line->command == Command::kPrint) {
     line->command = Command::kPrint;
     line->text = parser.bench->parsed() ? parser.bench_line.Help() : kHelp;
+    return line;
+  }
+  if (line->command == Command::kKey) {
+    RETURN_IF_ERROR(CompleteNewKey(&line->new_key));
     return line;
   }
   if (line->command == Command::kQuantize) {

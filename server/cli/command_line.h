@@ -10,6 +10,7 @@
 #include "bench/relay/relay_tuning.h"
 #include "common/settings.h"
 #include "common/status.h"
+#include "server/access/key_file.h"
 #include "server/config/config.h"
 
 namespace baton {
@@ -21,6 +22,7 @@ enum class Command {
   kDecode,
   kConfig,
   kDoctor,
+  kKey,
   kQuantize,
   kTune,
   kBench,
@@ -33,6 +35,12 @@ struct QuantizeCommand {
   std::string to;
   int group = 128;
   std::string out;  // empty: the model's name with -int8 or -int4 behind, in the working folder
+};
+
+// baton key NAME [--tenant T] [--scopes inference,...] [--rate R] [--tokens-per-minute N]
+struct NewKeyCommand {
+  KeyEntry entry;      // but for its digest
+  std::string scopes;  // as given
 };
 
 // baton tune MODEL --out FILE [--ranks 2,3,4] [--tokens 1024,2048,4096] [--link 1e9] [--measure]
@@ -52,6 +60,7 @@ struct CommandLine {
   int report_descriptor = -1;    // of a supervised role: takes its reports; -1: none
   QuantizeCommand quantize;      // of kQuantize
   TuneCommand tune;              // of kTune
+  NewKeyCommand new_key;         // of kKey
   std::function<int()> bench;    // of kBench
 
   CommandLine() = default;

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "server/cli/command_line.h"
 #include "server/cli/doctor.h"
+#include "server/cli/new_key.h"
 #include "server/cli/quantize.h"
 #include "server/config/model_folder.h"
 #include "server/process/role_process.h"
@@ -115,6 +116,9 @@ int Serve(CommandLine* line) {
   const absl::Status resolved = ResolvePaths(&line->config);
   if (!resolved.ok()) return Fail(resolved);
   const Config& config = line->config;
+  // The router reads it again: here for a message that stands alone.
+  const auto keys = ReadAccess(config.server.access, config.server.http.host);
+  if (!keys.ok()) return Fail(keys.status());
   if (config.decode.workers < 1 || (!config.cluster.colocated && config.prefill.workers < 1)) {
     return Fail(absl::InvalidArgumentError(
         "at least one prefill and one decode worker are needed (--prefill, --decode); or one "
@@ -147,6 +151,8 @@ int Run(CommandLine* line) {
       return RunRole(line, "decode");
     case Command::kDoctor:
       return RunDoctor(line->config);
+    case Command::kKey:
+      return RunNewKey(line->new_key);
     case Command::kQuantize:
       return RunQuantize(line->quantize);
     case Command::kTune:

@@ -15,7 +15,9 @@ constexpr int kMaxCpu = 4095;
 
 void DeclareServer(ServerConfig* server, Settings* settings) {
   DeclareHttpServer(&server->http, settings);
+  DeclareAccess(&server->access, settings);
   DeclareApiFront(&server->api, settings);
+  DeclareGrpc(&server->grpc, settings);
   settings->Int("server.text_threads", &server->text_threads, 1, 64,
                 "threads that parse and tokenize long prompts");
   settings->Duration("server.shutdown_timeout", &server->shutdown_timeout, absl::ZeroDuration(),

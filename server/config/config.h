@@ -13,8 +13,10 @@
 #include "common/status.h"
 #include "lab/lab_config.h"
 #include "router/router_options.h"
+#include "server/access/access_options.h"
 #include "server/api/api_front_options.h"
 #include "server/api/model_config.h"
+#include "server/grpc/grpc_options.h"
 #include "server/http/http_server_options.h"
 #include "worker/worker_options.h"
 
@@ -23,8 +25,10 @@ namespace baton {
 // The router's process: HTTP in front.
 struct ServerConfig {
   HttpServerOptions http;  // limits.max_body 0 = min(64 MiB, 32 B x context), at least 1 MiB
+  AccessOptions access;
   ApiFrontOptions api;
-  int text_threads = 1;                                 // of the TextPool
+  GrpcOptions grpc;      // but for port and tls, the values of `http` hold
+  int text_threads = 1;  // of the TextPool
   absl::Duration shutdown_timeout = absl::Seconds(30);  // of every process
 
   ServerConfig();

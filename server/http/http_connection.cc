@@ -129,7 +129,7 @@ bool HttpConnection::OnHead() {
   body_rate_.Add(now, input_.size());
   SetDeadline(body_rate_.look_every());
   HttpRequest& request = parser_.request();
-  if (auto reply = core_->handler->OnHead(request)) {
+  if (auto reply = core_->handler->OnHead(&request)) {
     answered_ = request;
     phase_ = Phase::kAnswering;
     reply->close = reply->close || request.has_body;  // bytes of the body may be on their way

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace baton {
+
+struct KeyHolder;  // of server/access
 
 // Tells senders of requests apart. Clients behind one proxy have one address; a key is whatever
 // they say.
@@ -26,9 +29,12 @@ struct HttpRequest {
   bool keep_alive = true;
   bool expects_continue = false;  // the client waits for 100 Continue before the body
   bool has_body = false;
-  std::string content_type, content_encoding, origin, request_id, user_agent;
-  std::string asked_headers;  // Access-Control-Request-Headers of a preflight
-  std::string trace;          // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
+  std::string content_type, content_encoding, origin, host, request_id, user_agent;
+  // The client's secrets, as sent; the handler takes them away when it has seen the header.
+  std::string authorization, api_key;
+  std::shared_ptr<const KeyHolder> holder;  // set by the handler; null: there are no keys
+  std::string asked_headers;                // Access-Control-Request-Headers of a preflight
+  std::string trace;  // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
   ClientId client{};
   std::string body;
 };

@@ -235,10 +235,13 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.content_type = text(http::field::content_type);
   request.content_encoding = text(http::field::content_encoding);
   request.origin = text(http::field::origin);
+  request.host = text(http::field::host);
   request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
   request.trace = TraceOf(Std(head["traceparent"]));
-  request.client.key = absl::HashOf(Std(head[http::field::authorization]), Std(head["X-Api-Key"]));
+  request.authorization = text(http::field::authorization);
+  request.api_key = std::string(Std(head["X-Api-Key"]));
+  request.client.key = absl::HashOf(request.authorization, request.api_key);
   const std::string expect = text(http::field::expect);
   if (!expect.empty()) {
     if (!absl::EqualsIgnoreCase(expect, "100-continue")) return Bad("unknown expectation", 417);

@@ -18,6 +18,7 @@
 
 #include "common/status.h"
 #include "server/http/event_loop.h"
+#include "server/http/exchange_writer.h"
 #include "server/http/http_message.h"
 #include "server/http/http_parser.h"
 #include "server/http/http_server_options.h"
@@ -25,14 +26,12 @@
 
 namespace baton {
 
-using ExchangeId = uint64_t;  // never 0, never used again
-
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
   // Called when the header is whole and before the body is read. A reply is sent instead of reading
-  // the body.
-  virtual std::optional<HttpReply> OnHead(const HttpRequest& request) = 0;
+  // the body. What it sets in *request, OnRequest gets.
+  virtual std::optional<HttpReply> OnHead(HttpRequest* request) = 0;
   virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
   virtual void OnGone(ExchangeId id) = 0;  // nobody waits for the answer any more
   // Returns the answer to a request that is not HTTP, too large or too slow, or to a connection
@@ -42,7 +41,7 @@ class HttpHandler {
                                  const std::string& message) = 0;
 };
 
-class HttpServer {
+class HttpServer : public ExchangeWriter {
  public:
   // Binds and listens. InvalidArgument: the host is no IP address, nothing is to be listened on, or
   // an error of TlsContext::Load or UnixListener::Listen. Unavailable: address and port cannot be
@@ -50,7 +49,7 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoop* loop,
                                                            const HttpServerOptions& options,
                                                            HttpHandler* handler);
-  ~HttpServer();  // closes everything, without OnGone
+  ~HttpServer() override;  // closes everything, without OnGone
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
@@ -59,17 +58,13 @@ class HttpServer {
   HttpStats stats() const;
   void ReloadCertificate();  // from its files; new connections get it
 
-  void Reply(ExchangeId id, const HttpReply& reply);
-  // `head` without body; its bytes go out with the first Write.
-  void StartStream(ExchangeId id, const HttpReply& head);
-  // Bytes written in one turn of the loop leave in one piece. owed: so many of the stream, up to
-  // and with these, were written as fast as no client reads; they may wait beside max_unsent.
-  void Write(ExchangeId id, std::string_view bytes, size_t owed = 0);
-  void EndStream(ExchangeId id);
-
-  // From now on every answer ends its connection, and idle connections are closed. Calls `drained`
-  // once, from the loop, when no exchange is open and every byte is written.
-  void Drain(std::function<void()> drained);
+  void Reply(ExchangeId id, const HttpReply& reply) override;
+  void StartStream(ExchangeId id, const HttpReply& head) override;
+  void Write(ExchangeId id, std::string_view bytes, size_t owed = 0) override;
+  void EndStream(ExchangeId id) override;
+  void FailStream(ExchangeId id, const HttpReply&) override { EndStream(id); }
+  // From now on every answer ends its connection, and idle connections are closed.
+  void Drain(std::function<void()> drained) override;
 
   class Core;
 

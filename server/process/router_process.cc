@@ -1,13 +1,16 @@
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "lab/relay_lab.h"
+#include "server/access/key_file_watch.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/router_generator.h"
+#include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
@@ -31,6 +34,33 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
     options.max_connections = room;
   }
   return options;
+}
+
+// Returns the options of gRPC. The settings of HTTP say what both have in common.
+GrpcOptions GrpcOptionsOf(const ServerConfig& server, const HttpServerOptions& http) {
+  GrpcOptions options = server.grpc;
+  options.host = http.host;
+  options.tls = http.tls;
+  options.max_body = http.limits.max_body;
+  options.max_header = http.limits.max_header;
+  options.max_unsent = http.max_unsent;
+  options.max_calls = http.max_connections;
+  options.max_waiting_bytes = static_cast<size_t>(server.api.text_queue);
+  options.write_timeout = http.write_timeout;
+  options.idle_timeout = http.idle_timeout;
+  return options;
+}
+
+// Starts gRPC and attaches both servers to the front. Null: there is no gRPC (server.grpc_port 0).
+absl::StatusOr<std::unique_ptr<CompletionService>> ServeGrpc(EventLoop* loop,
+                                                             const GrpcOptions& options,
+                                                             HttpServer* http, ApiFront* front) {
+  front->Attach(http);
+  if (options.port == 0) return nullptr;
+  ASSIGN_OR_RETURN(auto grpc, CompletionService::Start(loop, options, front));
+  front->Attach(http, grpc.get());
+  LogInfo("listening for gRPC on %s:%d", options.host, grpc->port());
+  return grpc;
 }
 
 // The lab's table for relays. It fits the setting of ranks; whether it fits the model is checked
@@ -111,7 +141,20 @@ class StopWatcher {
 
 int RunRouter(const RoleConfig& process) {
   const Config& config = process.config;
+  if (config.server.grpc.port != 0) {
+    const auto served = CheckGrpc(GrpcOptionsOf(config.server, config.server.http));
+    if (!served.ok()) return Fail(served);
+  }
   EventLoop loop;
+  const AccessOptions& access = config.server.access;
+  const auto entries = ReadAccess(access, config.server.http.host);
+  if (!entries.ok()) return Fail(entries.status());
+  ApiKeys keys(*entries);
+  std::optional<KeyFileWatch> watch;
+  if (!access.api_key_file.empty()) watch.emplace(&loop, access.api_key_file, &keys);
+  const auto is_loopback = IsLoopback(config.server.http.host);
+  if (!is_loopback.ok()) return Fail(is_loopback.status());
+  const HostNames hosts(config.server.http.host, access.allowed_hosts);
   const auto router = OptionsOf(config);
   if (!router.ok()) return Fail(router.status());
   // First of all: workers dial while the tokenizer loads.
@@ -130,18 +173,23 @@ int RunRouter(const RoleConfig& process) {
                  .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
   ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
                  config.server.api,
-                 {.version = BATON_VERSION, .expected_workers = ExpectedWorkers(config)});
+                 {.version = BATON_VERSION,
+                  .expected_workers = ExpectedWorkers(config),
+                  .keys = watch ? &keys : nullptr,
+                  .hosts = *is_loopback ? &hosts : nullptr});
   (*generator)->SetListener(&front);
-  auto server =
-      HttpServer::Start(&loop, HttpOptions(config.server.http, (*model)->max_context), &front);
+  const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
+  auto server = HttpServer::Start(&loop, http, &front);
   if (!server.ok()) return Fail(server.status());
-  front.Attach(server->get());
+  const auto grpc = ServeGrpc(&loop, GrpcOptionsOf(config.server, http), server->get(), &front);
+  if (!grpc.ok()) return Fail(grpc.status());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
   LogInfo("listening on %s, workers dial port %d", PlacesOf(config.server.http, (*server)->port()),
           (*generator)->control_port());
 
   bool was_complete = false;
   (*generator)->SetOnChange([&, generator = generator->get()] {
+    if (*grpc != nullptr) (*grpc)->SetServing(!front.NotReady());
     const ClusterView view = generator->View();
     const int prefill = config.cluster.colocated ? 1 : config.prefill.workers;
     const bool complete = view.prefill_workers >= std::max(1, prefill) &&
@@ -152,7 +200,10 @@ int RunRouter(const RoleConfig& process) {
   StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
                    process.reporter.has_supervisor());
   loop.OnStopSignal([&] { stop.OnSignal(); });
-  loop.OnReloadSignal([&] { (*server)->ReloadCertificate(); });
+  loop.OnReloadSignal([&] {
+    (*server)->ReloadCertificate();
+    if (watch) watch->Read();
+  });
   loop.Run();
   return 0;
 }

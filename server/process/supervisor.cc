@@ -77,7 +77,7 @@ class Supervisor {
   void DrainWorkers();
   void KillAll();
   bool AnyAlive() const;
-  // SIGHUP asks to read certificates again, unless it is because the terminal was closed.
+  // SIGHUP asks to read keys and certificates again, unless it is because the terminal was closed.
   bool TerminalIsGone() const { return options_.is_terminal && ::isatty(STDOUT_FILENO) == 0; }
   void PrintReady();
 
@@ -177,7 +177,9 @@ void Supervisor::OnSignals(int descriptor) {
   while (::read(descriptor, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
     if (info.ssi_signo == SIGHUP && !TerminalIsGone()) {
-      if (roles_.front().process) roles_.front().process->Signal(SIGHUP);
+      const RoleProcess& router = roles_.front();
+      // One that still starts has read what there is, and may not wait for the signal yet.
+      if (router.process && router.is_ready) router.process->Signal(SIGHUP);
       continue;
     }
     if (phase_ == Phase::kRunning) {
@@ -253,10 +255,11 @@ void Supervisor::PrintReady() {
   std::printf("ready  %s  model %s  %s\n", PlacesOf(http, http.port).c_str(),
               config_.model.name.c_str(), workers.c_str());
   std::printf(
-      "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "try:   curl -N %s/v1/chat/completions -H 'Content-Type: application/json' %s-d "
       "'{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}],"
       "\"temperature\":0}'\n",
-      CurlTarget(http).c_str());
+      CurlTarget(http).c_str(),
+      config_.server.access.api_key_file.empty() ? "" : "-H 'Authorization: Bearer KEY' ");
   std::fflush(stdout);
 }
 

@@ -1,5 +1,6 @@
 #include "server/process/worker_endpoint.h"
 
+#include "server/api/access_guard.h"
 #include "server/api/api_error.h"
 #include "server/api/json_writer.h"
 
@@ -110,8 +111,9 @@ std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
 }  // namespace
 
 WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
-                               std::function<WorkerMetrics()> read)
+                               std::function<WorkerMetrics()> read, const ApiKeys* keys)
     : read_(std::move(read)),
+      keys_(keys),
       labels_{{"worker", worker_name}, {"model", model}},
       series_(&registry_, WorkerRows(labels_)) {}
 
@@ -129,12 +131,17 @@ std::string WorkerEndpoint::Text() {
   return registry_.Text();
 }
 
-std::optional<HttpReply> WorkerEndpoint::OnHead(const HttpRequest& request) {
+std::optional<HttpReply> WorkerEndpoint::OnHead(HttpRequest* request) {
   const bool known =
-      request.path == "/metrics" || request.path == "/livez" || request.path == "/readyz";
-  if (!known) return OnBadRequest(request, 404, "A worker has /metrics, /livez and /readyz.");
-  if (request.method != "GET" && request.method != "HEAD") {
-    return OnBadRequest(request, 405, "This path takes GET.");
+      request->path == "/metrics" || request->path == "/livez" || request->path == "/readyz";
+  if (!known) return OnBadRequest(*request, 404, "A worker has /metrics, /livez and /readyz.");
+  if (request->method != "GET" && request->method != "HEAD") {
+    return OnBadRequest(*request, 405, "This path takes GET.");
+  }
+  if (keys_ != nullptr && request->path == "/metrics") {
+    const KeyCheck check =
+        keys_->Check({request->authorization, request->api_key}, Scope::kMetrics);
+    if (check.holder == nullptr) return ErrorReply(KeyError(check.refusal, Scope::kMetrics));
   }
   return std::nullopt;
 }

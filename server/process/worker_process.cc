@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,7 @@
 #include "kvtransfer/links/ucx_link.h"
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
+#include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
@@ -192,8 +194,16 @@ int RunWorker(const RoleConfig& process, Role role) {
   EventLoop loop;
   DrainWatcher stop(&loop, worker->get(), config.server.shutdown_timeout);
   loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
-  WorkerEndpoint endpoint(config.cluster.worker_name, ServedNames(config.model.name).front(),
-                          [&] { return (*worker)->metrics(); });
+  // A worker computes whatever the file of keys says; while it is wrong nobody reads metrics.
+  ApiKeys keys({});
+  std::optional<KeyFileWatch> watch;
+  if (const std::string& path = config.server.access.api_key_file; !path.empty()) {
+    watch.emplace(&loop, path, &keys, /*is_quiet=*/reporter.has_supervisor());
+    watch->Read();
+  }
+  WorkerEndpoint endpoint(
+      config.cluster.worker_name, ServedNames(config.model.name).front(),
+      [&] { return (*worker)->metrics(); }, watch ? &keys : nullptr);
   HttpServerOptions http;
   http.host = config.cluster.worker_host;
   http.port = config.cluster.metrics_port;

@@ -63,11 +63,11 @@ TEST_CASE("pages of an expected prompt that are here are lent with their KV") {
   CHECK(b.held.front().pages.empty());  // told as well: the promise may wait for it
 
   RequestId id = 1;
-  const auto held_for = [&](uint64_t salt, bool is_local) {
+  const auto held_for = [&](uint64_t salt, bool is_local, int n_tokens = kPrompt + kTokens) {
     b.held.clear();
     DecodeRequest next = DecodeBatchFixture::Request(++id, 1, kTokens);
     next.ticket_id = {.high = 3, .low = 4};
-    next.tokens = all;
+    next.tokens.assign(all.begin(), all.begin() + n_tokens);
     next.cache_salt = salt;
     next.is_local = is_local;
     b.batch->Expect(next, b.now);
@@ -84,6 +84,12 @@ TEST_CASE("pages of an expected prompt that are here are lent with their KV") {
   CHECK(held_for(7, false) == 3);  // 15 of 16 tokens have KV
   CHECK(held_for(8, false) == 0);
   CHECK(held_for(7, true) == -1);  // its prompt looks for itself
+  // A copy of the last page, which is not full, so that the row writes behind it.
+  CHECK(held_for(7, false, 15) == 4);
+  CHECK(held_for(7, false, 13) == 4);
+  CHECK(held_for(8, false, 15) == 0);
+  CHECK(b.pool->held() == 0);
+  CHECK(held_for(7, false, 12) == 3);
 }
 
 }  // namespace

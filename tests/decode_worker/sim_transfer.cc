@@ -80,6 +80,10 @@ void SimTransfer::Run(int end, TransferCommand command) {
         PagesReturned{.pages = {receive_pool.end() - n, receive_pool.end()}});
     receive_pool.resize(receive_pool.size() - n);
     ReportReceivePool(end);
+  } else if (std::holds_alternative<CancelPromises>(command)) {
+    for (auto it = flows_.begin(); it != flows_.end();)
+      if (const auto flow = it++; flow->second.sink == end)
+        Fail(flow, absl::AbortedError("this worker has lost its router"));
   } else {
     const auto& cancel = std::get<CancelHandoff>(command);
     const auto it = flows_.find(cancel.ticket_id);

@@ -75,7 +75,7 @@ void Pause(absl::Duration pause, const std::atomic<bool>& over) {
 // Sends one request after another and never reads an answer.
 void SendAhead(int port, const std::atomic<bool>& over) {
   std::string requests;
-  while (requests.size() < 73'000) requests += "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+  while (requests.size() < 73'000) requests += "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
   while (!over) {
     Attacker attacker(port);
     while (!over && attacker.Send(requests, over)) {
@@ -87,7 +87,7 @@ void SendAhead(int port, const std::atomic<bool>& over) {
 void SendHalfHeaders(int port, const std::atomic<bool>& over) {
   while (!over) {
     Attacker attacker(port);
-    attacker.Send("GET /nothing HTTP/1.1\r\nHost: a\r\n\r\nGET /v1/models HT", over);
+    attacker.Send("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HT", over);
     Pause(absl::Seconds(15), over);
   }
 }
@@ -96,7 +96,7 @@ void DripBody(int port, const std::atomic<bool>& over) {
   while (!over) {
     Attacker attacker(port);
     attacker.Send(
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         "Content-Length: 5000000\r\n\r\n" +
             std::string(4 << 20, ' '),
         over);

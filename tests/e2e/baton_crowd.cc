@@ -166,7 +166,7 @@ class Disturbance {
       const std::string body = Body(Prompt(kLargePrompt, 1000 + i));
       RawClient client(port);
       client.Send(
-          absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: "
+          absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                        "application/json\r\nContent-Length: ",
                        body.size(), "\r\n\r\n", body));
       absl::SleepFor(pause);

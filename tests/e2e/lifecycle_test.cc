@@ -90,7 +90,7 @@ TEST_CASE("clients that go away in the middle free everything they held") {
   for (int i = 0; i < 8; ++i) {
     RawClient leaver(served->url().port);
     REQUIRE(
-        leaver.Send(absl::StrFormat("POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+        leaver.Send(absl::StrFormat("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                                     "Content-Length: %d\r\n\r\n%s",
                                     body.size(), body)));
     absl::SleepFor(absl::Milliseconds(10 * i));
@@ -246,8 +246,8 @@ TEST_CASE("hostile requests get a 4xx in the OpenAI shape and harm no other requ
   }
   for (const std::string& bytes :
        {std::string("GARBAGE\r\n\r\n"), std::string("get / HTTP/1.1\r\n\r\n"),
-        "GET /health HTTP/1.1\r\nHost: a\r\nX: " + std::string(100000, 'y') + "\r\n\r\n",
-        std::string("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: "
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(100000, 'y') + "\r\n\r\n",
+        std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                     "99999999999\r\n\r\n")}) {
     const absl::StatusOr<std::string> answer = client.Raw(bytes);
     REQUIRE(answer.ok());

@@ -25,7 +25,7 @@ class RequestMutator {
     if (Percent(50)) Change(&body);
     std::string target = PathOf(place.endpoint);
     std::string method = "POST";
-    std::string headers = "Host: a\r\nContent-Type: application/json\r\n";
+    std::string headers = "Host: localhost\r\nContent-Type: application/json\r\n";
     if (Percent(10)) Change(&target);
     if (Percent(5))
       method = Pick({"GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "post", "Z"});

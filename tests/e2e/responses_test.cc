@@ -140,7 +140,7 @@ TEST_CASE("responses are cancelled and removed by their ids, and calls go on wit
 
   RawClient raw((*served)->url().port);
   REQUIRE(raw.Send(absl::StrCat("DELETE /v1/responses/", id,
-                                " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")));
+                                " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")));
   REQUIRE(raw.ReadToEnd());
   CHECK_THAT(raw.received, Catch::Contains(R"("deleted":true)"));
   Get(client, id, 404);

@@ -45,7 +45,7 @@ bool Has(const std::string& text, const std::string& part) {
 
 std::string Post(const std::string& body) {
   return absl::StrCat(
-      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
       "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
 
@@ -169,9 +169,10 @@ TEST_CASE("with --tls-client-ca, openssl and curl without its certificate get an
   rig.curl_flags = own("good");
   CHECK(Run(rig.Curl(own("good"), "/health")).text == "{\"status\":\"ok\"}");
   const auto openssl = [&](const std::string& version, const std::string& flags) {
-    return Run(absl::StrCat("(printf 'GET /health HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n'; sleep 2) | ",
-                            "openssl s_client -quiet -no_ign_eof -connect 127.0.0.1:", rig.port(),
-                            " -", version, " ", flags))
+    return Run(absl::StrCat(
+                   "(printf 'GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'; sleep 2) | ",
+                   "openssl s_client -quiet -no_ign_eof -connect 127.0.0.1:", rig.port(), " -",
+                   version, " ", flags))
         .text;
   };
   const auto file = [&](const std::string& name) {

@@ -97,6 +97,24 @@ TEST_CASE("layers of other widths, and latent ones, follow each other") {
   CHECK(layout.VGroupBytes(1) == 0);
 }
 
+TEST_CASE("a copy of a page has its bytes in all layers, also where these lie apart") {
+  KvLayout layout = KvLayout::For(Model(16), KvType::kBf16, 16);
+  if (GENERATE(false, true)) layout.SetWindows(std::vector<int>{0, 40, 40});
+  const auto pool = *KvPool::Create(layout, 3);
+  std::vector<int32_t> pages;
+  REQUIRE(pool->Take(3, &pages));
+  for (int layer = 0; layer < 3; ++layer)
+    std::memset(pool->plane(pages[2], layer), 7 + layer,
+                static_cast<size_t>(layout.planes[layer].bytes));
+  CopyPage(*pool, pages[2], pages[0]);
+  for (int layer = 0; layer < 3; ++layer)
+    for (int64_t i = 0; i < layout.planes[layer].bytes; ++i) {
+      REQUIRE(pool->plane(pages[0], layer)[i] == std::byte(7 + layer));
+      REQUIRE(pool->plane(pages[1], layer)[i] == std::byte{0});
+    }
+  pool->Give(pages);
+}
+
 TEST_CASE("a page is zeros for every new owner") {
   const auto pool = MakePool(3);
   const size_t bytes = static_cast<size_t>(pool->layout().page_bytes);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/request_limits.h"
 #include "server/api/endpoints/endpoints.h"
+#include "server/api/messages_answer.h"
 #include "server/api/prepared_request.h"
 #include "server/http/http_parser.h"
 #include "tests/fuzz/file_text.h"
@@ -60,8 +61,8 @@ void CheckRefusal(Endpoint endpoint, const ApiError& error) {
   for (const Field& field : AllFields())
     is_known |= (field.endpoints & SetOf(endpoint)) != 0 && field.name == name;
   BATON_CHECK(is_known);
-  const GenerationApi* api = ApiOf(endpoint);
-  const HttpReply reply = api != nullptr ? api->refusal(error) : ErrorReply(error);
+  const bool is_anthropic = ApiOf(endpoint) == &kMessagesApi;
+  const HttpReply reply = is_anthropic ? AnthropicErrorReply(error) : ErrorReply(error);
   BATON_CHECK(told::Strict(reply.body).at("error").is_object());
 }
 

@@ -264,7 +264,7 @@ TEST_CASE("sinks: held pages come back whole, whatever becomes of their promise"
   }
   SECTION("this worker shuts down") {
     rig.sinks.On(held, 0);
-    rig.sinks.EndAll(0);
+    rig.sinks.On(CancelPromises{}, 0);
   }
   CHECK(returned() == std::vector<int32_t>{12, 13});
   CHECK(rig.sinks.receive_pool().free_pages() == 2);  // held pages are never lent for other KV
@@ -409,6 +409,33 @@ TEST_CASE("sinks: chunks without a slot are held, and refused when their handoff
   }
 }
 
+TEST_CASE("sinks: without a router nothing stays promised, and what comes later opens") {
+  Rig rig;
+  // One of two ranks has sent its part; nobody sends the other.
+  const Ticket whole = MakeTicket(1, 2, 3, 4);
+  const Ticket part = MakePart(whole, 2, 0, 2);
+  rig.FromSource(rig.from, wire::Open{part});
+  rig.link.Take<wire::Promise>(rig.from);
+  rig.Bring(part);
+  rig.link.Take<wire::Committed>(rig.from);
+  const Ticket inflow = MakeTicket(3, 2, 2, 0);
+  rig.Await(inflow, {10, 11});
+  LendHeld held{TicketId{9, 9}, 1, {12}};
+  rig.sinks.On(held, 0);
+  rig.TakeEvents();
+  rig.sinks.On(CancelPromises{}, 0);
+  rig.Settle();
+  CHECK(rig.sinks.empty());
+  CHECK(rig.sinks.receive_pool().free_pages() == 8);
+  const std::vector<TransferEvent> events = rig.TakeEvents();
+  REQUIRE(events.size() == 4);
+  CHECK(std::get<PagesReturned>(events[0]).pages == std::vector<int32_t>{12});
+  CHECK(std::get<HandoffAborted>(events[1]).ticket_id == whole.promise);
+  CHECK(std::get<InflowFailed>(events[2]).ticket_id == inflow.id);
+  rig.FromSource(rig.from, wire::Open{MakeTicket(5, 2, 1, 1)});
+  rig.link.Take<wire::Promise>(rig.from);
+}
+
 TEST_CASE("sinks: when this worker shuts down, nothing stays open or awaited, and nothing opens") {
   Rig rig;
   const Ticket inflow = MakeTicket(2, 2, 2, 0);
@@ -417,7 +444,7 @@ TEST_CASE("sinks: when this worker shuts down, nothing stays open or awaited, an
   rig.link.sent.clear();
   rig.TakeEvents();
   rig.setup.shutting_down = true;
-  rig.sinks.EndAll(0);
+  rig.sinks.On(CancelPromises{}, 0);
   rig.link.Take<wire::Cancel>(rig.from);
   CHECK(rig.sinks.empty());
   const std::vector<TransferEvent> events = rig.TakeEvents();

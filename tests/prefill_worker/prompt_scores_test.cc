@@ -88,7 +88,7 @@ TEST_CASE("cached KV is not reused by a prompt that is scored, and what it leave
   PrefillRequest plain = SchedulerFixture::Request(1, 22);
   plain.request_id = 3;
   b.Admit(plain);
-  CHECK(b.Step(100) == 2);
+  CHECK(b.Step(100) == 1);
   CHECK(b.pool->held() == 0);
 }
 

@@ -363,4 +363,33 @@ TEST_CASE("the view adds up the workers' reports") {
   CHECK(RouterHarness().router.View().numerics_id.empty());
 }
 
+TEST_CASE("each worker's view has its reports and what the router has sent it") {
+  PairHarness r;
+  const RequestId id = r.Submit(20, 13);
+  REQUIRE(
+      r.Report(kD1, {WorkerLoad{.decode_rows = 1, .decode_waiting = 2, .pages_free = 900}}).ok());
+  std::vector<WorkerView> workers = r.router.Workers();
+  REQUIRE(workers.size() == 2);
+  const auto decode_of = [](const std::vector<WorkerView>& all) {
+    return *std::find_if(all.begin(), all.end(),
+                         [](const WorkerView& worker) { return worker.role == Role::kDecode; });
+  };
+  const WorkerView decode = decode_of(workers);
+  CHECK(decode.name == Announce(kD1, Role::kDecode).name);
+  CHECK(decode.requests == 1);
+  CHECK(decode.decode_rows == 1);
+  CHECK(decode.decode_waiting == 2);
+  CHECK(decode.pages_total == 1000);
+  CHECK(decode.pages_free == 900);
+  CHECK(decode.pages_promised == 2);
+  CHECK_FALSE(decode.draining);
+  for (const WorkerView& worker : workers)
+    if (worker.role == Role::kPrefill) CHECK(worker.pages_free == worker.pages_total);  // no report
+  r.router.Cancel(id, r.now);
+  CHECK(decode_of(r.router.Workers()).requests == 0);
+  CHECK(decode_of(r.router.Workers()).pages_promised == 0);
+  REQUIRE(r.Report(kD1, {WorkerLoad{.draining = true}}).ok());
+  CHECK(decode_of(r.router.Workers()).draining);
+}
+
 }  // namespace baton

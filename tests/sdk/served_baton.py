@@ -51,6 +51,10 @@ class ServedBaton:
                 self._is_ready.set()
         self._is_ready.set()
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def log(self):
         return "".join(self._lines)
 

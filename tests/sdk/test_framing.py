@@ -8,7 +8,7 @@ PATHS = ["/v1/chat/completions", "/v1/messages"]
 
 
 def head_of(path, *lines, method="POST"):
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: a", *lines, "", ""]).encode()
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
 
 
 def check(exchange, status):

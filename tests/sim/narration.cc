@@ -64,6 +64,7 @@ std::string One(const LendHeld& m) {
 }
 std::string One(const ReclaimPages& m) { return StrFormat("reclaim %d pages", m.n); }
 std::string One(const ReclaimHeld&) { return "reclaim what is held"; }
+std::string One(const CancelPromises&) { return "cancel all promises"; }
 std::string One(const CancelHandoff& m) {
   return StrFormat("cancel handoff %x/%d", m.ticket_id.high, m.epoch);
 }

@@ -15,11 +15,14 @@ the server answers at `/openapi.json`.
 
 ## Endpoints
 
-| method | path | answer |
-|---|---|---|
+| method | path | scope | answer |
+|---|---|---|---|
 )";
 
 constexpr char kErrors[] = R"(
+`scope` is what the key of a request must have where Baton has keys ([SECURITY.md](SECURITY.md)): `Authorization: Bearer
+KEY` or `x-api-key: KEY`. Paths without one, and `OPTIONS`, need no key.
+
 `*` is the name of a model, `{id}` that of a stored answer. `--served-model-name A --served-model-name B` serves the model under several names; the
 first one is in answers.
 
@@ -35,9 +38,11 @@ such as `messages[0].content`. `X-Should-Retry: false` says that the same reques
 | 400 | `unsupported_parameter` | the field at `param` is known and not supported |
 | 400 | `context_length_exceeded` | prompt and `max_tokens` are longer than the context; `n_prompt_tokens` and `n_ctx` are told |
 | 400 | `prompt_too_slow` | the template or the tokenizer took longer than `server.text_deadline` |
-| 404 | `not_found`, `model_not_found`, `previous_response_not_found` or null | no such path; no such model; no such stored answer |
+| 401 | `invalid_api_key` | no key, or one that is not valid (any more) |
+| 403 | `insufficient_scope`, `host_not_allowed` | the key may not use this path; the `Host` header has a name that is not the server's |
+| 404 | `not_found`, `model_not_found`, `previous_response_not_found` or null | no such path; no such model; the tenant has no such stored answer |
 | 405, 408, 413, 415, 431 | `method_not_allowed`, `request_too_large` or null | the request's form |
-| 429 | `server_overloaded` | the queue is full; `Retry-After` tells when to try again |
+| 429 | `server_overloaded`, `rate_limit_exceeded` | the queue is full; a limit of the key is reached. `Retry-After` tells when to try again |
 | 500 | `workers_lost` or null | the server failed |
 | 501 | `not_supported` | an endpoint of other servers |
 | 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` | nobody can serve now |
@@ -50,8 +55,9 @@ In a stream of `/v1/responses` it is the event `response.failed`; these streams 
 
 Responses are stored unless `store` is false, chat completions if it is true, up to `server.max_stored_answers` and
 `server.max_stored_bytes`, in the memory of the router: the ones that were used longest ago go first. One that is larger
-than a fourth of these bytes is not kept. A response has its whole conversation, so it can be gone on with when those
-before it are gone. A response that failed, was cancelled or lost its client is stored with what there is. Cancelling
+than a fourth of these bytes is not kept. With keys an answer is its tenant's: others do not find it. A response has its
+whole conversation, so it can be gone on with when those before it are gone. A response that failed, was cancelled or
+lost its client is stored with what there is. Cancelling
 ends the stream of a running response with `response.incomplete`, for there is no event of its own, and the status
 `cancelled`. Lists take `limit` (1 to 100), `order` (`asc`, `desc`) and `after`; that of chat completions also `model`
 and `metadata[NAME]`.
@@ -70,6 +76,7 @@ std::string ApiReference() {
   std::string page = kHead;
   for (const Route& route : RouteTable()) {
     absl::StrAppend(&page, "| ", std::string(route.method), " | `", std::string(route.path), "` | ",
+                    std::string(NameOf(route.scope)), " | ",
                     route.answer == nullptr ? "501 `not_supported`" : std::string(route.summary),
                     " |\n");
   }

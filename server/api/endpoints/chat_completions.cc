@@ -92,7 +92,6 @@ const GenerationApi kChatCompletionsApi = {
       named.id = about.unique_id;  // clients may send the id of a request again
       return std::make_unique<StoredChatAnswer>(kForm, model, request, prompts, named);
     },
-    .refusal = ErrorReply,
 };
 
 void AnswerChatCompletions(ApiFront& front, ApiCall call) {

@@ -5,7 +5,7 @@
 namespace baton {
 
 void AnswerCluster(ApiFront& front, ApiCall call) {
-  const ClusterView view = front.View();
+  const ClusterView view = front.generator().View();
   HttpReply reply;
   reply.body = JsonObject([&](JsonWriter& json) {
     json.Field("object", "cluster");

@@ -28,7 +28,6 @@ const GenerationApi kCompletionsApi = {
           return ParseApiRequest(Endpoint::kCompletions, body, request, settings);
         },
     .answer = AnswerOfForm<kForm>,
-    .refusal = ErrorReply,
 };
 
 void AnswerCompletions(ApiFront& front, ApiCall call) {

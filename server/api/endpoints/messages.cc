@@ -33,7 +33,6 @@ const GenerationApi kMessagesApi = {
                  const AnswerAbout& about) -> std::unique_ptr<Answer> {
       return std::make_unique<MessagesAnswer>(model, request, prompts, about);
     },
-    .refusal = AnthropicErrorReply,
 };
 
 void AnswerMessages(ApiFront& front, ApiCall call) {

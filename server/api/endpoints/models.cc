@@ -15,7 +15,7 @@ void WriteModel(const ApiFront& front, std::string_view name, JsonWriter& json) 
     json.Field("owned_by", "baton");
     json.Field("root", model.name);
     json.Field("parent", nullptr);
-    json.Field("max_model_len", front.model().MaxContext(front.View().max_context));
+    json.Field("max_model_len", front.model().MaxContext(front.generator().View().max_context));
     json.Object("meta", [&] {
       json.Field("n_vocab", model.vocab);
       json.Field("n_ctx_train", model.max_context);

@@ -101,6 +101,7 @@ void WriteOperation(JsonWriter& json, const Route& route) {
   const Content* content = ContentOf(route);
   json.Object(absl::AsciiStrToLower(std::string(route.method)), [&] {
     json.Field("summary", route.summary);
+    if (route.scope == Scope::kOpen) json.Array("security", [] {});
     const bool has_id = route.path.find("{id}") != std::string_view::npos;
     if (has_id || route.path.ends_with('*')) {
       json.Array("parameters", [&] {
@@ -164,7 +165,15 @@ std::string OpenApiDocument(const std::string& version) {
         });
       }
     });
+    // Holds for a server that has keys.
+    json.Array("security", [&] {
+      for (const char* scheme : {"bearer", "x-api-key"})
+        json.Object([&] { json.Array(scheme, [] {}); });
+    });
     json.Object("components", [&] {
+      json.JsonField("securitySchemes",
+                     R"({"bearer":{"type":"http","scheme":"bearer"},)"
+                     R"("x-api-key":{"type":"apiKey","in":"header","name":"x-api-key"}})");
       json.Object("schemas", [&] {
         for (const Content& content : kContents) {
           if (content.request.empty()) continue;

@@ -22,7 +22,8 @@ ApiError UnknownResponse(const std::string& id) {
 
 // Replies with 404 and returns null if the response of the call is unknown.
 const StoredAnswer* FindResponse(ApiFront& front, const ApiCall& call) {
-  const StoredAnswer* found = front.answers().store().Find(StoredKind::kResponse, call.argument);
+  const StoredAnswer* found =
+      front.answers().store().Find(StoredKind::kResponse, call.tenant(), call.argument);
   if (found == nullptr) front.Reply(call, ErrorReply(UnknownResponse(call.argument)));
   return found;
 }
@@ -83,7 +84,6 @@ const GenerationApi kResponsesApi = {
                  const AnswerAbout& about) -> std::unique_ptr<Answer> {
       return std::make_unique<ResponsesAnswer>(model, request, prompts, about);
     },
-    .refusal = ErrorReply,
 };
 
 void AnswerResponses(ApiFront& front, ApiCall call) {
@@ -102,7 +102,7 @@ void AnswerResponse(ApiFront& front, ApiCall call) {
 }
 
 void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
-  if (!front.answers().Erase(StoredKind::kResponse, call.argument)) {
+  if (!front.answers().Erase(StoredKind::kResponse, call.tenant(), call.argument)) {
     front.Reply(call, ErrorReply(UnknownResponse(call.argument)));
     return;
   }
@@ -110,7 +110,7 @@ void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
 }
 
 void AnswerCancelResponse(ApiFront& front, ApiCall call) {
-  const bool was_running = front.answers().Cancel(call.argument);
+  const bool was_running = front.answers().Cancel(call.tenant(), call.argument);
   const StoredAnswer* found = FindResponse(front, call);
   if (found == nullptr) return;
   if (was_running || found->is_cancelled) {

@@ -27,7 +27,7 @@ ApiError UnknownChat(const std::string& id) {
 
 const StoredAnswer* FindChat(ApiFront& front, const ApiCall& call) {
   const StoredAnswer* found =
-      front.answers().store().Find(StoredKind::kChatCompletion, call.argument);
+      front.answers().store().Find(StoredKind::kChatCompletion, call.tenant(), call.argument);
   if (found == nullptr) front.Reply(call, ErrorReply(UnknownChat(call.argument)));
   return found;
 }
@@ -92,7 +92,8 @@ void AnswerStoredChats(ApiFront& front, ApiCall call) {
   const Pairs wanted = WantedMetadata(query);
   std::vector<const StoredAnswer*> chats;
   std::vector<std::string> ids;
-  for (const StoredAnswer* chat : front.answers().store().All(StoredKind::kChatCompletion)) {
+  for (const StoredAnswer* chat :
+       front.answers().store().All(StoredKind::kChatCompletion, call.tenant())) {
     if ((model && *model != chat->model) || !HasMetadata(*chat, wanted)) continue;
     chats.push_back(chat);
     ids.push_back(chat->id);
@@ -130,7 +131,7 @@ void AnswerChangeStoredChat(ApiFront& front, ApiCall call) {
 }
 
 void AnswerDeleteStoredChat(ApiFront& front, ApiCall call) {
-  if (!front.answers().Erase(StoredKind::kChatCompletion, call.argument)) {
+  if (!front.answers().Erase(StoredKind::kChatCompletion, call.tenant(), call.argument)) {
     front.Reply(call, ErrorReply(UnknownChat(call.argument)));
     return;
   }

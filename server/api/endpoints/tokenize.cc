@@ -1,34 +1,12 @@
 // POST /tokenize and /detokenize, in the forms of vLLM (prompt or messages) and of llama.cpp
 // (content).
-#include "absl/strings/str_cat.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/json_writer.h"
-#include "server/api/prepared_prompt.h"
-#include "server/api/requested_sampling.h"
+#include "server/api/text_tokens.h"
 #include "text/detokenizer.h"
 
 namespace baton {
 namespace {
-
-std::optional<ApiError> CheckModel(const ServedModel& model, const ApiRequest& request) {
-  if (auto problem = CheckModelName(model, request.model)) return problem;
-  if (model.tokenizer == nullptr)
-    return Unsupported("", absl::StrCat("The model `", model.name, "` has no tokenizer."));
-  return std::nullopt;
-}
-
-// The text that the request wants tokenized.
-std::optional<ApiError> TextOfRequest(const ServedModel& model, const ApiRequest& request,
-                                      const TextMoment& moment, PromptText* prompt) {
-  if (request.content) {
-    prompt->text = *request.content;
-  } else if (!request.prompts.empty()) {
-    prompt->text = std::get<std::string>(request.prompts.front());
-  } else {
-    return RenderMessages(model, request, moment, prompt);
-  }
-  return std::nullopt;
-}
 
 void WriteIds(JsonWriter& json, const std::vector<int32_t>& tokens) {
   json.Array("tokens", [&] {
@@ -77,28 +55,19 @@ std::string TokensBody(const ServedModel& model, int64_t max_context, const ApiR
 
 ApiFront::TextAnswer Tokenized(const ServedModel& model, int64_t max_context,
                                std::string_view body) {
-  ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kTokenize, body, &request)) return *problem;
-  if (auto problem = CheckModel(model, request)) return *problem;
-  const TextMoment moment = model.BeginText();
-  PromptText prompt;
-  if (auto problem = TextOfRequest(model, request, moment, &prompt)) return *problem;
-  const bool add_special = request.add_special_tokens.value_or(!request.prompts.empty());
-  const auto tokens = model.tokenizer->Encode(prompt, add_special, nullptr, moment.left());
-  if (!tokens.ok()) return InvalidText("", tokens.status());
-  return TokensBody(model, max_context, request, *tokens);
+  auto found = TokensOf(model, body);
+  if (auto* problem = std::get_if<ApiError>(&found)) return std::move(*problem);
+  const TokenizedText& text = std::get<TokenizedText>(found);
+  return TokensBody(model, max_context, text.request, text.tokens);
 }
 
 ApiFront::TextAnswer Detokenized(const ServedModel& model, int64_t, std::string_view body) {
-  ApiRequest request;
-  if (auto problem = ParseApiRequest(Endpoint::kDetokenize, body, &request)) return *problem;
-  if (auto problem = CheckModel(model, request)) return *problem;
-  if (auto problem = CheckTokenIds(model, request.tokens, "tokens")) return *problem;
-  const auto text = model.tokenizer->Decode(request.tokens, /*skip_special_tokens=*/false);
-  if (!text.ok()) return InvalidField("tokens", std::string(text.status().message()));
+  auto found = TextOfTokens(model, body);
+  if (auto* problem = std::get_if<ApiError>(&found)) return std::move(*problem);
+  const std::string& text = std::get<std::string>(found);
   return JsonObject([&](JsonWriter& json) {
-    json.Field("prompt", *text);   // vLLM
-    json.Field("content", *text);  // llama.cpp
+    json.Field("prompt", text);   // vLLM
+    json.Field("content", text);  // llama.cpp
   });
 }
 

@@ -189,7 +189,8 @@ TEST_CASE("growth, a process that is gone and a death without a fault are seen")
 TEST_CASE("a metrics page is summed over labels and its histograms have quantiles") {
   const MetricsPage page(
       "# HELP a help\na{role=\"x\"} 2\na{role=\"y\"} 3\nb 7\n"
-      "h_bucket{le=\"0.1\"} 90\nh_bucket{le=\"1.0\"} 99\nh_bucket{le=\"+Inf\"} 100\nh_count 100\n");
+      "h_bucket{role=\"r\",le=\"0.1\"} 90\nh_bucket{role=\"r\",le=\"1.0\"} 99\n"
+      "h_bucket{role=\"r\",le=\"+Inf\"} 100\nh_count 100\n");
   CHECK(page.Sum("a") == 5);
   CHECK(page.Sum("b") == 7);
   CHECK(page.Sum("c") == 0);
@@ -197,6 +198,12 @@ TEST_CASE("a metrics page is summed over labels and its histograms have quantile
   CHECK_FALSE(page.Has("h_coun"));
   CHECK(page.Quantile("h", 0.5) == Approx(0.1));
   CHECK(page.Quantile("h", 0.99) == Approx(1.0));
+  const MetricsPage later(
+      "a{role=\"x\"} 4\na{role=\"y\"} 3\nh_bucket{role=\"r\",le=\"0.1\"} 90\n"
+      "h_bucket{role=\"r\",le=\"1.0\"} 109\nh_bucket{role=\"r\",le=\"+Inf\"} 110\nh_count 110\n");
+  CHECK(later.Since(page).Sum("a") == 2);
+  CHECK(later.Since(page).Sum("h_count") == 10);
+  CHECK(later.Since(page).Quantile("h", 0.5) == Approx(1.0));
 }
 
 }  // namespace

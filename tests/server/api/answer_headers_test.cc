@@ -23,7 +23,7 @@ TEST_CASE("every answer has an X-Request-Id and, where an origin is allowed, its
   HttpServerOptions http;
   http.limits.max_body = 20000;
   http.max_connections = 4;
-  Served served(http);
+  Served served(http, AnyOrigin());
   const std::vector<std::pair<std::string, std::string>> kCases = {
       {Get("/health"), "200"},
       {Get("/nothing"), "404"},
@@ -78,9 +78,7 @@ TEST_CASE("answers say where a retry cannot help, and only there") {
 }
 
 TEST_CASE("no CORS headers where no origin is allowed") {
-  ApiFrontOptions options;
-  options.cors_origin = "";
-  Served served({}, options);
+  Served served;
   for (const std::string& bytes :
        {Get("/health", "Origin: http://o\r\n"), std::string("GARBAGE\r\n\r\n"),
         std::string("OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://o\r\n\r\n")}) {
@@ -92,7 +90,7 @@ TEST_CASE("no CORS headers where no origin is allowed") {
 }
 
 TEST_CASE("a preflight names the headers that were asked for, Authorization too") {
-  Served served;
+  Served served({}, AnyOrigin());
   const std::string preflight =
       "OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://o\r\n"
       "Access-Control-Request-Method: POST\r\n";

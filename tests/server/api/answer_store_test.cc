@@ -15,7 +15,7 @@ StoredAnswer Answer(const std::string& id, size_t n_bytes = 10,
 }
 
 bool Has(AnswerStore& store, const std::string& id, StoredKind kind = StoredKind::kResponse) {
-  return store.Find(kind, id) != nullptr;
+  return store.Find(kind, "", id) != nullptr;
 }
 
 TEST_CASE("of a thousand and one answers the one that was used longest ago is gone") {
@@ -55,7 +55,7 @@ TEST_CASE("bytes are counted, with those of ids and conversations, and bounded")
   store.Put(Answer("huge", 5000));
   CHECK_FALSE(Has(store, "huge"));
   CHECK(store.bytes() == before);
-  for (const char* id : {"b", "c", "c2", "d"}) store.Erase(StoredKind::kResponse, id);
+  for (const char* id : {"b", "c", "c2", "d"}) store.Erase(StoredKind::kResponse, "", id);
   CHECK(store.size() == 0);
   CHECK(store.bytes() == 0);
 }
@@ -65,7 +65,7 @@ TEST_CASE("a text has no more memory in the store than is counted") {
   StoredAnswer answer = Answer("a", 100);
   answer.body.reserve(100000);
   store.Put(std::move(answer));
-  CHECK(store.Find(StoredKind::kResponse, "a")->body.capacity() < 200);
+  CHECK(store.Find(StoredKind::kResponse, "", "a")->body.capacity() < 200);
 }
 
 TEST_CASE("a second Put takes the place of the first, in order and in bytes") {
@@ -78,7 +78,7 @@ TEST_CASE("a second Put takes the place of the first, in order and in bytes") {
   store.Put(Answer("a", 110, chat));
   CHECK(store.size() == 3);
   CHECK(store.bytes() == before + 100);
-  const auto chats = store.All(chat);
+  const auto chats = store.All(chat, "");
   REQUIRE(chats.size() == 2);
   CHECK(chats[0]->id == "a");
   CHECK(chats[0]->body.size() == 110);
@@ -89,9 +89,9 @@ TEST_CASE("an answer of another kind is not found and not erased") {
   AnswerStore store{AnswerStoreOptions()};
   store.Put(Answer("a"));
   CHECK_FALSE(Has(store, "a", StoredKind::kChatCompletion));
-  CHECK_FALSE(store.Erase(StoredKind::kChatCompletion, "a"));
-  CHECK(store.Erase(StoredKind::kResponse, "a"));
-  CHECK_FALSE(store.Erase(StoredKind::kResponse, "a"));
+  CHECK_FALSE(store.Erase(StoredKind::kChatCompletion, "", "a"));
+  CHECK(store.Erase(StoredKind::kResponse, "", "a"));
+  CHECK_FALSE(store.Erase(StoredKind::kResponse, "", "a"));
 }
 
 TEST_CASE("a store without room keeps nothing") {
@@ -102,6 +102,25 @@ TEST_CASE("a store without room keeps nothing") {
   no_bytes.Put(Answer("a"));
   CHECK(no_bytes.bytes() == 0);
   CHECK(no_bytes.size() == 0);
+}
+
+TEST_CASE("an answer is found, listed and removed by its tenant alone") {
+  AnswerStore store{AnswerStoreOptions()};
+  const StoredKind chat = StoredKind::kChatCompletion;
+  for (const char* tenant : {"a", "b"}) {
+    StoredAnswer answer = Answer(absl::StrCat("of-", tenant), 10, chat);
+    answer.tenant = tenant;
+    store.Put(std::move(answer));
+  }
+  CHECK(store.Find(chat, "a", "of-a") != nullptr);
+  for (const char* other : {"b", "", "c"}) {
+    CHECK(store.Find(chat, other, "of-a") == nullptr);
+    CHECK_FALSE(store.Erase(chat, other, "of-a"));
+  }
+  CHECK(store.All(chat, "a").size() == 1);
+  CHECK(store.All(chat, "").empty());
+  CHECK(store.Erase(chat, "b", "of-b"));
+  CHECK(store.Find(chat, "a", "of-a") != nullptr);
 }
 
 }  // namespace

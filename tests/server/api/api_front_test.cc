@@ -111,7 +111,7 @@ TEST_CASE("not ready: 503 everywhere but /livez, and 429 when the queue is full"
 }
 
 TEST_CASE("keep-alive, pipelining, HEAD, OPTIONS, request ids") {
-  Served served;
+  Served served({}, AnyOrigin());
   RawClient client(served.port);
   // Three requests at once: answers in order, none lost, none interleaved.
   REQUIRE(client.Send(Get("/version") + Post("/v1/completions", kStream) +

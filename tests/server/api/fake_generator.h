@@ -46,6 +46,7 @@ class FakeGenerator : public Generator {
     now.running = static_cast<int>(runs_.size());
     return now;
   }
+  std::vector<WorkerView> Workers() const override { return workers; }
 
   // Loop's thread. Emits one token for every running request (always the prompt's last).
   void StepAll() {
@@ -70,6 +71,7 @@ class FakeGenerator : public Generator {
   absl::Status refusal;
   int n_taken = 0;  // requests before the first one that is refused
   ClusterView view{.prefill_workers = 1, .decode_workers = 1, .max_context = 4096};
+  std::vector<WorkerView> workers;
   std::atomic<int> n_submitted = 0, n_cancelled = 0;
   std::vector<GenerateRequest> submitted;  // loop's thread
 

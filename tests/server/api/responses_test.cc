@@ -171,7 +171,7 @@ struct Asked {
     if (reason == EndReason::kStopToken) out += Token(Demo().eos_tokens[0]);
     return out + End(reason);
   }
-  const StoredAnswer* stored() { return store.Find(StoredKind::kResponse, "resp_u"); }
+  const StoredAnswer* stored() { return store.Find(StoredKind::kResponse, "", "resp_u"); }
 };
 
 std::vector<json::object> EventsOf(const std::string& stream) {
@@ -371,7 +371,7 @@ TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") 
   Asked discarded(Body());
   discarded.Tokens("one");
   discarded.answer->Discard();
-  discarded.store.Erase(StoredKind::kResponse, "resp_u");
+  discarded.store.Erase(StoredKind::kResponse, "", "resp_u");
   discarded.End(EndReason::kLength);
   CHECK(discarded.store.size() == 0);
 }

@@ -32,8 +32,9 @@ TEST_CASE("a path that takes other methods says which; an unknown one none") {
 }
 
 TEST_CASE("several methods at one path are several rows") {
-  constexpr Route kRoutes[] = {
-      {"GET", "/a/*", AnswerModel}, {"DELETE", "/a/*", AnswerLive}, {"GET", "/a/b", AnswerHealth}};
+  constexpr Route kRoutes[] = {{"GET", "/a/*", Scope::kInference, AnswerModel},
+                               {"DELETE", "/a/*", Scope::kInference, AnswerLive},
+                               {"GET", "/a/b", Scope::kOpen, AnswerHealth}};
   CHECK(FindRoute(kRoutes, "DELETE", "/a/x").route == &kRoutes[1]);
   CHECK(FindRoute(kRoutes, "GET", "/a/b").route == &kRoutes[0]);
   CHECK(FindRoute(kRoutes, "POST", "/a/x").methods == Methods{"GET", "DELETE"});

@@ -18,10 +18,18 @@
 
 namespace baton {
 
+// Options of a server that pages of all origins may ask.
+inline ApiFrontOptions AnyOrigin() {
+  ApiFrontOptions options;
+  options.cors_origin = "*";
+  return options;
+}
+
 struct Served : LoopThread {
   explicit Served(HttpServerOptions http = {}, ApiFrontOptions options = {},
-                  const std::string& names = "demo") {
+                  const std::string& names = "demo", ApiFrontFacts facts = {}) {
     SetLog(LogLevel::kError, "test");
+    facts.version = "test";
     ModelConfig config;
     config.path = BATON_SOURCE_DIR "/models/demo";
     config.name = names;
@@ -30,7 +38,7 @@ struct Served : LoopThread {
     pool = std::make_unique<TextPool>(
         TextPoolOptions{.max_jobs = 64, .max_bytes = static_cast<size_t>(options.text_queue)});
     front = std::make_unique<ApiFront>(&loop, model.get(), generator.get(), pool.get(), &registry,
-                                       RouteTable(), options, ApiFrontFacts{.version = "test"});
+                                       RouteTable(), options, facts);
     generator->SetListener(front.get());
     auto started = HttpServer::Start(&loop, http, front.get());
     REQUIRE(started.ok());
@@ -40,7 +48,7 @@ struct Served : LoopThread {
     Start();
   }
   ~Served() {
-    Stop();
+    if (thread.joinable()) Stop();
     pool.reset();
     server.reset();
   }

@@ -206,7 +206,7 @@ TEST_CASE("what is not stored, or was driven out, is unknown") {
 // The id of the one response that is stored.
 std::string StoredId(Served& served) {
   return served.On([&] {
-    const auto all = served.front->answers().store().All(StoredKind::kResponse);
+    const auto all = served.front->answers().store().All(StoredKind::kResponse, "");
     return all.size() == 1 ? all[0]->id : std::string();
   });
 }
@@ -286,8 +286,8 @@ TEST_CASE("one that has ended is not cancelled; one whose client left or that fa
   SECTION("it is cancelled, and removed before its end") {
     served.On([&] {
       AnswerDesk& answers = served.front->answers();
-      CHECK(answers.Cancel(id));
-      CHECK(answers.Erase(StoredKind::kResponse, id));
+      CHECK(answers.Cancel("", id));
+      CHECK(answers.Erase(StoredKind::kResponse, "", id));
     });
     REQUIRE(client.ReadUntil("event: response.incomplete"));
     CheckError(Ask(served, "GET", "/v1/responses/" + id), 404, "response_id");

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/cli/new_key.h"
 
 namespace baton {
 namespace {
@@ -52,8 +53,8 @@ TEST_CASE("help fits a terminal of 24 lines of 80 columns") {
 TEST_CASE("each command has its help, whatever else it needs") {
   const std::string all = Parse({"--help"})->text, bench = Parse({"bench", "--help"})->text;
   CHECK(all != bench);
-  for (const char* command :
-       {"serve", "router", "prefill", "decode", "config", "api", "doctor", "quantize", "tune"}) {
+  for (const char* command : {"serve", "router", "prefill", "decode", "config", "api", "doctor",
+                              "key", "quantize", "tune"}) {
     INFO(command);
     CHECK(Parse({command, "--help"})->text == all);
     CHECK(Parse({command, "-h"})->text == all);
@@ -199,6 +200,33 @@ TEST_CASE("the old keys of the laboratory name the new ones") {
   std::ofstream(file) << "router:\n  partition: even\n";
   CHECK(Error({"serve", "m", "--config", file}) ==
         file + ":2: router.partition was renamed to lab.partition");
+}
+
+TEST_CASE("baton key takes a name, and what the key may do") {
+  const auto plain = Parse({"key", "app"});
+  CHECK(plain->command == Command::kKey);
+  CHECK(plain->new_key.entry.name == "app");
+  CHECK(plain->new_key.entry.tenant == "app");
+  CHECK(plain->new_key.entry.scopes == SetOf(Scope::kInference));
+  const auto full = Parse({"key", "app", "--tenant", "team", "--scopes=metrics,admin", "--rate",
+                           "0.5", "--tokens-per-minute", "600"});
+  const KeyEntry& entry = full->new_key.entry;
+  CHECK(entry.tenant == "team");
+  CHECK(entry.scopes == (SetOf(Scope::kMetrics) | SetOf(Scope::kAdmin)));
+  CHECK(entry.requests_per_second == 0.5);
+  CHECK(entry.tokens_per_minute == 600);
+  CHECK(Error({"key"}).find("key needs a name") == 0);
+  CHECK(Error({"key", "a b"}).find("key needs a name") == 0);
+  CHECK(Error({"key", "a", "--scopes", "all"}).find("--scopes takes") == 0);
+  CHECK(Error({"key", "a", "--rate", "0"}).find("--rate") != std::string::npos);
+
+  const std::string key = RandomKey();
+  CHECK(key.size() == 46);
+  CHECK(key.starts_with("bk_"));
+  CHECK(key != RandomKey());
+  const auto access = Parse({"serve", "m", "--api-key-file", "keys", "--allow-unauthenticated"});
+  CHECK(access->config.server.access.api_key_file == "keys");
+  CHECK(access->config.server.access.allow_unauthenticated);
 }
 
 TEST_CASE("docs/CONFIG.md is what the settings say") {

@@ -22,8 +22,8 @@ namespace baton {
 class Answers : public HttpHandler {
  public:
   explicit Answers(EventLoop* loop) : loop_(loop) {}
-  std::optional<HttpReply> OnHead(const HttpRequest& request) override {
-    if (request.path != "/none") return std::nullopt;
+  std::optional<HttpReply> OnHead(HttpRequest* request) override {
+    if (request->path != "/none") return std::nullopt;
     HttpReply reply;
     reply.status = 404;
     return reply;

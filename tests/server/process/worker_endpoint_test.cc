@@ -49,5 +49,34 @@ TEST_CASE("A link to another worker is a series for each kind of KV, from its fi
   }
 }
 
+TEST_CASE("A worker's metrics need the scope metrics where there are keys; its probes need none") {
+  WorkerMetrics metrics;
+  const ApiKeys keys({{.name = "prom",
+                       .digest = KeyDigest::Of("p"),
+                       .tenant = "ops",
+                       .scopes = SetOf(Scope::kMetrics)},
+                      {.name = "app",
+                       .digest = KeyDigest::Of("a"),
+                       .tenant = "ops",
+                       .scopes = SetOf(Scope::kInference)}});
+  const auto status = [&](const ApiKeys* known, const std::string& path, const std::string& key) {
+    WorkerEndpoint endpoint(
+        "w1", "m", [&] { return metrics; }, known);
+    HttpRequest request;
+    request.method = "GET";
+    request.path = path;
+    request.api_key = key;
+    const auto refused = endpoint.OnHead(&request);
+    return refused ? refused->status : 200;
+  };
+  CHECK(status(&keys, "/metrics", "p") == 200);
+  CHECK(status(&keys, "/metrics", "a") == 403);
+  CHECK(status(&keys, "/metrics", "") == 401);
+  CHECK(status(&keys, "/metrics", "x") == 401);
+  CHECK(status(&keys, "/livez", "") == 200);
+  CHECK(status(&keys, "/readyz", "") == 200);
+  CHECK(status(nullptr, "/metrics", "") == 200);
+}
+
 }  // namespace
 }  // namespace baton
