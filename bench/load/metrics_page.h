@@ -16,7 +16,7 @@ class MetricsPage {
 
   bool Has(const std::string& name) const { return sums_.contains(name); }
   double Sum(const std::string& name) const;  // over label sets; 0: the page lacks it
-  // What came since an earlier page of the same process. Of sums and histograms, not of gauges.
+  // Returns what came since an earlier page of the same process: sums and histograms, not gauges.
   MetricsPage Since(const MetricsPage& before) const;
   // Returns the upper bound of the bucket with the share of a histogram's observations; 0: none.
   double Quantile(const std::string& histogram, double share) const;

@@ -67,8 +67,7 @@ bool HasPlan(const Request& request) {
          timeline.predicted > absl::ZeroDuration();
 }
 
-// Of a request that kept its first workers, so that the time between its tokens is that of the
-// plan.
+// Only for a request that kept its first workers: the time between its tokens is that of the plan.
 std::optional<double> GapError(const Request& request) {
   const std::optional<double> gap_seconds = SecondsPerToken(request);
   const Timeline& timeline = request.timeline;

@@ -54,7 +54,7 @@ bool IsRefused(const grpc::Status& status) {
 
 TEST_CASE("every method needs a key of its scope") {
   const ApiKeys keys(OneKeyPerScope());
-  const ServedGrpc served({}, {}, {.keys = &keys});
+  const ServedGrpc served({}, {}, {.version = "test", .keys = &keys});
   v1::Completion::Stub* const stub = served.stub.get();
   for (const Route& method : RpcMethods()) {
     CAPTURE(method.path);
@@ -82,7 +82,7 @@ TEST_CASE("a key's limits hold for both protocols together") {
   std::vector<KeyEntry> entries = OneKeyPerScope();
   for (KeyEntry& entry : entries) entry.requests_per_second = 0.01;  // the first one, then none
   const ApiKeys keys(entries);
-  const ServedGrpc served({}, {}, {.keys = &keys});
+  const ServedGrpc served({}, {}, {.version = "test", .keys = &keys});
   const std::string bearer = absl::StrCat("Bearer ", KeyOf(Scope::kInference));
   const std::string_view path = "/baton.v1.Completion/ListModels";
   CHECK(Call(served.stub.get(), path, "authorization", bearer).ok());
