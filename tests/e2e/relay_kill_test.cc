@@ -87,8 +87,9 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
   auto started = ServedBaton::Start(
       {"random:" BATON_SOURCE_DIR "/configs/shapes/llama-125m.json",
        absl::StrCat("--prefill=", n_workers), "--decode=1", "--prefill.threads=1",
-       "--decode.threads=1", "--prefill.reuse_kv=false", "--decode.reuse_kv=false",
-       "--router.relay_min_tokens=512", absl::StrCat("--router.relay_max_ranks=", n_ranks),
+       "--decode.threads=1", "--router.local=false", "--prefill.reuse_kv=false",
+       "--decode.reuse_kv=false", "--router.relay_min_tokens=512",
+       absl::StrCat("--router.relay_max_ranks=", n_ranks),
        absl::StrCat("--lab.relay_min_ranks=", n_ranks), "--lab.partition=even",
        absl::StrCat("--prefill.max_slice_tokens=", max_slice_tokens)},
       absl::Seconds(180));

@@ -16,7 +16,8 @@ constexpr Incarnation kDecode = 1, kFirst = 11, kSecond = 12;
 
 struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a decode worker
   explicit PrefixRoutingFixture(int relay_min_tokens = 0, bool reuses_kv = true)
-      : RouterHarness(RouterOptions{.relay = {.min_tokens = relay_min_tokens}}) {
+      : RouterHarness(RouterOptions{.local = relay_min_tokens == 0,
+                                    .relay = {.min_tokens = relay_min_tokens}}) {
     JoinReusing(kDecode, Role::kDecode, reuses_kv);
     JoinReusing(kFirst, Role::kPrefill, reuses_kv);
     JoinReusing(kSecond, Role::kPrefill, reuses_kv);

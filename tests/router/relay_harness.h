@@ -18,6 +18,7 @@ inline constexpr Incarnation kDecode1 = 1, kDecode2 = 2, kTail = 11, kHead = 12,
 
 inline RouterOptions Relays(RouterOptions options = {}) {
   options.relay.min_tokens = 40;
+  options.local = false;  // ranks are prefill workers, although the decode worker is idle
   return options;
 }
 

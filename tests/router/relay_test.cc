@@ -180,7 +180,7 @@ TEST_CASE("no relay where none is asked for or none is possible") {
     return relay;
   };
   SECTION("as shipped") {
-    RelayHarness r{RouterOptions{}};
+    RelayHarness r{RouterOptions{.local = false}};
     CHECK_FALSE(relayed(r, 2000));
   }
   SECTION("a prompt that is long enough") {
@@ -192,13 +192,13 @@ TEST_CASE("no relay where none is asked for or none is possible") {
     CHECK_FALSE(relayed(r, 39));
   }
   SECTION("a prompt of less than two pages") {
-    RelayHarness r(RouterOptions{.relay = {.min_tokens = 1}});
+    RelayHarness r(RouterOptions{.local = false, .relay = {.min_tokens = 1}});
     CHECK_FALSE(relayed(r, 31));
-    RelayHarness two(RouterOptions{.relay = {.min_tokens = 1}});
+    RelayHarness two(RouterOptions{.local = false, .relay = {.min_tokens = 1}});
     CHECK(relayed(two, 32));
   }
   SECTION("one worker is allowed") {
-    RelayHarness r(RouterOptions{.relay = {.min_tokens = 1, .max_ranks = 1}});
+    RelayHarness r(RouterOptions{.local = false, .relay = {.min_tokens = 1, .max_ranks = 1}});
     CHECK_FALSE(relayed(r));
   }
   SECTION("one prefill worker") {

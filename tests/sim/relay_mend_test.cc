@@ -38,6 +38,7 @@ Swarm OneRelay(uint64_t seed, int n_ranks, int n_spare, int max_slice_tokens, Re
   swarm.segment_keys = 4;
   swarm.max_slice_tokens = max_slice_tokens;
   swarm.router.relay.min_tokens = 8;
+  swarm.router.local = false;  // ranks are prefill workers, although the decode worker is idle
   swarm.router.relay.max_ranks = swarm.router.relay.min_ranks = n_ranks;
   swarm.router.relay.sharing = SharingOf({.push = push});
   swarm.router.max_attempts = swarm.router.max_lost_attempts = 1000;
