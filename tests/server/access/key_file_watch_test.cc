@@ -22,7 +22,7 @@ struct Watched : LoopThread {
     SetLog(LogLevel::kError, "test");
     Write("first");
     keys.emplace(*ReadKeyFile(path));
-    watch.emplace(&loop, path, &*keys, /*is_quiet=*/false, absl::Milliseconds(5));
+    watch.emplace(&loop, path, &*keys);
     Start();
   }
   ~Watched() { Stop(); }
@@ -39,9 +39,6 @@ struct Watched : LoopThread {
   bool Knows(const std::string& key) {
     return On([&] { return keys->Check({.api_key = key}, Scope::kAdmin).holder != nullptr; });
   }
-  // Waits until the watch has looked at what there is now: twice, to be sure.
-  void WaitForLooks() { absl::SleepFor(absl::Milliseconds(100)); }
-
   const TempFolder folder;
   const std::string path = folder.file("keys");
   std::optional<ApiKeys> keys;
@@ -69,13 +66,11 @@ TEST_CASE("a file that is wrong, empty, open to all or gone leaves the keys as t
            {"", 0600},
            {"app " + KeyDigest::Of("x").Hex() + " t admin\n", 0644}}) {
     watched.WriteText(text, mode);
-    watched.WaitForLooks();
     watched.On([&] { watched.watch->Read(); });
     CHECK(watched.Knows("first"));
     CHECK_FALSE(watched.Knows("x"));
   }
   fs::remove(watched.path);
-  watched.WaitForLooks();
   watched.On([&] { watched.watch->Read(); });
   CHECK(watched.Knows("first"));
   watched.Write("second");
