@@ -122,7 +122,7 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
     if (kinds == PlanKinds::kByRole) return pair.IsByRole();
     if (kinds == PlanKinds::kSparing) return IsSparing(pair, spec);
     return kinds == PlanKinds::kAll ||
-           (pair.source->may_rank &&
+           (pair.source->role != Role::kDecode &&
             (pair.sink == nullptr || pair.sink->worker <= pair.source->worker));
   };
   const auto add = [&](const Pair& pair) {
@@ -395,10 +395,11 @@ Plan ShareWithHeads(const Plan& plan, std::span<const Candidate> candidates,
   BATON_CHECK(first != nullptr);
   if (first->worker < plan.decode) return plan;
   // Candidates that ChoosePlan would let prefill in the worker's place.
-  const bool anyone = !first->may_rank;
+  const bool anyone = first->role == Role::kDecode;
   std::vector<const Candidate*> ranks;
   for (const Candidate& c : candidates)
-    if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.may_rank)) ranks.push_back(&c);
+    if (c.fits_prefill && c.worker >= plan.decode && (anyone || c.role != Role::kDecode))
+      ranks.push_back(&c);
   std::sort(ranks.begin(), ranks.end(), [](const Candidate* a, const Candidate* b) {
     return std::pair(a->last_chosen, a->worker) < std::pair(b->last_chosen, b->worker);
   });

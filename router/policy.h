@@ -97,7 +97,6 @@ struct Candidate {
   double beside_seconds = 0, local_beside_seconds = 0;
   double row_delay_seconds = 0;         // that the row costs the rows here
   int rows = 0;                         // that it decodes, or will
-  bool may_rank = true;                 // it may be a rank of a relay
   PrefillCost cost{};                   // the worker's
   ChainLink link{};                     // to every peer that is not in `links`
   std::span<const LinkRate> links{};    // ascending by peer
@@ -169,7 +168,7 @@ enum class PlanKinds {
   // hardly notice: a decode worker that has at least half of the prompt's KV, or decodes nothing.
   kSparing,
   kByRole,  // one of these if there is any: prompts go from their workers to those that decode
-  kShared,  // those of which a relay may come: of workers that may be ranks, with pages in order
+  kShared,  // those of which a relay may come: of prefill workers, with pages taken in order
 };
 
 // Chooses the plan with the least score: every pair of a worker that is no decode worker by role

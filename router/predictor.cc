@@ -141,7 +141,6 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
     out.passed += prompt.work.tokens > own_tokens;
   out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(alone_seconds);
   out.rows = account.held.rows;
-  out.may_rank = about.role != Role::kDecode || (local_ && out.rows == 0);
   if (spec.prefill_only()) return out;
 
   // The tokens after the first: on average the row reads half of them.

@@ -10,8 +10,7 @@ namespace baton {
 
 class Predictor {
  public:
-  // members and ledger outlive the predictor. local: PlanKinds::kSparing, and decode workers
-  // without rows may be ranks of relays; else kByRole.
+  // members and ledger outlive the predictor. local: PlanKinds::kSparing, else kByRole.
   Predictor(RelayRules relays, bool local, const Membership& members, const Ledger& ledger)
       : relays_(std::move(relays)), local_(local), members_(members), ledger_(ledger) {}
 

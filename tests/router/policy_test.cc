@@ -21,7 +21,6 @@ Candidate Worker(Incarnation id, Role role, double prefill_ms, double decode_ms,
           .fits_decode = true,
           .prompt_seconds = prefill_ms / 1e3,
           .decode_seconds = decode_ms / 1e3,
-          .may_rank = role != Role::kDecode,
           .last_chosen = last_chosen};
 }
 

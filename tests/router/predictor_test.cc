@@ -13,8 +13,8 @@ const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 constexpr AttemptSpec kSpec{.n_prompt = 100, .max_tokens = 10, .may_relay = true};
 
 struct PredictorFixture {
-  explicit PredictorFixture(RelayRules rules = {}, bool local = true)
-      : predictor(std::move(rules), local, members, ledger) {
+  explicit PredictorFixture(RelayRules rules = {})
+      : predictor(std::move(rules), true, members, ledger) {
     for (const Incarnation worker : {kP1, kP2}) Join(Announce(worker, Role::kPrefill));
     Join(Announce(kDecode, Role::kDecode));
   }
@@ -214,18 +214,6 @@ TEST_CASE("a relay needs measured costs, and a prompt without KV of an earlier a
   CHECK_FALSE(f.Choose(other).is_relay());
   CHECK_FALSE(
       f.Choose(kSpec, {kP1, kP2, kDecode}).is_relay());  // nobody is left but those to avoid
-}
-
-TEST_CASE("a decode worker that decodes nothing may be a rank of a relay, unless roles are kept") {
-  const bool local = GENERATE(true, false);
-  PredictorFixture f({.min_tokens = 40}, local);
-  for (const Incarnation worker : {kP1, kDecode}) f.Load(worker, MeasuredLoad(1000));
-  const std::vector<Incarnation> avoid{kP2};
-  const Plan relay = f.Choose(kSpec, avoid);
-  CHECK(relay.is_relay() == local);
-  if (local) CHECK(relay.PrefillWorkers() == std::vector{kP1, kDecode});  // its KV stays
-  f.Reserve(1, kP2, {.n_prompt = 1, .max_tokens = 10});                   // decoded there
-  CHECK_FALSE(f.Choose(kSpec, avoid).is_relay());
 }
 
 TEST_CASE("relays that took much longer than predicted are not chosen") {
