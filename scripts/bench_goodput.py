@@ -3,9 +3,9 @@
 
   scripts/bench_goodput.py [--pairs 5] [--seconds 30] [--workloads trace,sessions] [--rates 0.5,0.8,1,1.2]
 
-Two clusters serve the same model on the same two cores: a prefill and a decode worker, and 2 colocated ones. A
-request is good if its time to first token is at most 5 times that of an idle server for a prompt of its
-length, and the 99th percentile of its own gaps at most 3 idle steps; both clusters are held to the idle
+Two clusters serve the same model on the same two cores: a prefill and a decode worker, and 2 colocated
+ones. A request is good if its time to first token is at most 5 times that of an idle server for a prompt of
+its length, and the 99th percentile of its own gaps at most 3 idle steps; both clusters are held to the idle
 figures of the colocated one. Its highest rate with 90 % of the requests good is searched first
 (`baton bench load --find-rate`); then both run in pairs at shares of that rate, with the same requests, new
 ones in each pair, the order changing from pair to pair. Workloads:
