@@ -20,7 +20,7 @@ constexpr double kBorneLateness = 4;
 // A request waits for KV that another one computes if that is expected to take at most so many
 // times what it would take alone.
 constexpr double kWorthFollowing = 1.5;
-// Such a request waits for so many times what was expected, within bounds: whoever gives up
+// A request that follows waits for so many times what was expected, within bounds: whoever gives up
 // computes beside the other one and delays it further, so this is for leaders that hang.
 constexpr double kBorneFollowing = 4;
 constexpr absl::Duration kMinFollowing = absl::Seconds(2), kMaxFollowing = absl::Seconds(30);

@@ -30,8 +30,7 @@ class ApiKeys {
  public:
   explicit ApiKeys(const std::vector<KeyEntry>& entries);
 
-  // These are the valid keys from now on. A name that stays keeps what it has used; requests that
-  // run go on.
+  // Makes these the valid keys. A name that stays keeps what it has used; requests that run go on.
   void Replace(const std::vector<KeyEntry>& entries, absl::Time now);
   // wanted: the route's, never kOpen; nothing: any key will do. Takes as long for a right key as
   // for a wrong one.

@@ -1,7 +1,7 @@
 // The file of API keys, a line per key (docs/SECURITY.md):
 //   name sha256 tenant scope[,scope...] [requests/s [tokens/min]]
-// It has no key, only what proves one. Errors name file and line and what to change, and repeat
-// nothing of the line: somebody may have put a key there. Any thread.
+// The file has no key, only what proves one. Errors name file and line and what to change, and
+// repeat nothing of the line: somebody may have put a key there. Any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -19,7 +19,7 @@ TEST_CASE("a full bucket gives its capacity at once, then as much as flows in") 
   CHECK(bucket.WaitFor(1, kStart) == absl::Milliseconds(500));
   CHECK(bucket.WaitFor(1, kStart + absl::Milliseconds(200)) == absl::Milliseconds(300));
   CHECK(bucket.WaitFor(1, kStart + absl::Milliseconds(500)) == absl::ZeroDuration());
-  // It never holds more than its capacity.
+  // A bucket never holds more than its capacity.
   const absl::Time later = kStart + absl::Hours(1);
   CHECK(bucket.WaitFor(4, later) == absl::ZeroDuration());
   bucket.Take(4, later);
