@@ -365,8 +365,11 @@ void HttpConnection::Gone() {
   if (exchange != 0 && handler != nullptr) handler->OnGone(exchange);
 }
 
+// A client that is owed nothing is told so where TLS has words for it: it can tell this from a
+// connection that was cut.
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
+  if (quiet()) transport_.WriteNow({});
   phase_ = Phase::kClosed;
   SetIdle(false);
   core_->hangups.Remove(transport_.native_handle());

@@ -65,7 +65,7 @@ class Transport {
                                handler(error, n);
                              });
   }
-  // Writes what can be written at once, for an answer before a close.
+  // Writes what can be written at once, and the end, before a close.
   void WriteNow(std::string_view bytes);
   // Tells the other side that nothing more comes; `ended` is called later.
   void AsyncEnd(std::function<void()> ended);

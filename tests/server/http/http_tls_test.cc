@@ -277,5 +277,30 @@ TEST_CASE("an answer that ends with its connection is closed with TLS's own end"
   CHECK(static_cast<TlsClient&>(*client).alert().empty());  // else "unexpected eof"
 }
 
+TEST_CASE("a connection that waits for a request is closed with TLS's own end too") {
+  HttpServerOptions options;
+  options.max_connections = 2;
+  options.max_per_address = 3;
+  const std::string why = GENERATE("idle too long", "idlest of a full server", "drained");
+  if (why == "idle too long") options.idle_timeout = absl::Milliseconds(100);
+  INFO(why);
+  HttpRig rig(options, Over::kTls);
+  rig.answers.body_bytes = 10;
+  TlsClient client(rig.port, {.trusted = &rig.authority});
+  REQUIRE(client.Send(Get("/now")));
+  REQUIRE(client.ReadUntil("xxxxxxxxxx"));
+  std::unique_ptr<RawClient> others[2];
+  if (why == "idlest of a full server")
+    for (auto& other : others) other = rig.Connect();
+  if (why == "drained") {
+    rig.On([&] {
+      rig.server->Drain([] {});
+      return 0;
+    });
+  }
+  CHECK(client.ReadToEnd(kSoon));
+  CHECK(client.alert().empty());
+}
+
 }  // namespace
 }  // namespace baton
