@@ -216,6 +216,7 @@ void Fields(auto& io, Of<WorkerLoad> auto& m) {
   io.Field(8, m.prefill_queued_pairs, Bounds(0, 1e18));
   io.List(9, m.links, Bounds(0, ControlLimits::kLinks));
   io.Field(10, m.fitted_tokens, kAnyCount);
+  io.Field(11, m.prompt_step_seconds, kSeconds);
 }
 
 void Fields(auto& io, Of<TokenOut> auto& m) {

@@ -18,30 +18,42 @@ constexpr double kUnknownStepSeconds = 0.02;
 
 // Seconds of a worker's queue, in steps of their own: all, and what runs before a prompt of
 // `tokens`, or before a slice of it. By the ledger, less what the worker reports as done, without
-// trusting the report about parts it may not have seen. A slice waits for the slices that are
-// there, and so for what passes them.
+// trusting the report about parts it may not have seen, and less what has been computed since of
+// the step under way: the worker reports between steps. A slice waits for the slices that are
+// there, and so for what passes them. A prompt waits for the step under way of a longer one, too.
 struct QueueSeconds {
   double all = 0, ahead = 0;
 };
 
 QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
-                     const PrefillCost& cost, int32_t tokens, bool is_slice) {
+                     const PrefillCost& cost, int32_t tokens, bool is_slice, absl::Time now) {
   int64_t longest = tokens;
   for (const auto& [request, prompt] : account.prompts)
     if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.work.tokens);
   PrefillWork all, ahead;
+  absl::Time all_since = absl::InfiniteFuture(), ahead_since = absl::InfiniteFuture();
   PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
                        .pairs = worker.load.prefill_queued_pairs};
   for (const auto& [request, prompt] : account.prompts) {
     all += prompt.work;
-    if (prompt.work.tokens <= longest) ahead += prompt.work;
+    all_since = std::min(all_since, prompt.sent);
+    if (prompt.work.tokens <= longest) {
+      ahead += prompt.work;
+      ahead_since = std::min(ahead_since, prompt.sent);
+    }
     if (prompt.sent > worker.load_at - kReportLag) reported += prompt.work;
   }
   const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
   const double queued_seconds = WorkSeconds(cost, queued);
-  return {
-      .all = queued_seconds,
-      .ahead = std::max(0.0, WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - queued_seconds))};
+  const double ahead_seconds =
+      std::max(0.0, WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - queued_seconds));
+  // Beside rows a step takes few prompt tokens.
+  const double of_step =
+      account.running.rows > 0 ? 0 : std::min(worker.load.prompt_step_seconds, queued_seconds);
+  const absl::Time began = std::max(worker.load_at, all_since);
+  const double done = std::clamp(absl::ToDoubleSeconds(now - began), 0.0, of_step);
+  const double of_longer = ahead_since <= began ? 0 : of_step;
+  return {.all = queued_seconds - done, .ahead = std::max(0.0, ahead_seconds + of_longer - done)};
 }
 
 // A first token that is the last one needs no place in the context.
@@ -131,8 +143,8 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
   const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
   const double alone_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
-  const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false);
-  const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true);
+  const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false, now);
+  const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true, now);
   out.ahead_seconds = mixed.Slowed(queue.ahead);
   out.slice_ahead_seconds = mixed.Slowed(of_slice.ahead);
   out.prompt_seconds = mixed.Slowed(queue.ahead + alone_seconds) - out.ahead_seconds;

@@ -14,9 +14,10 @@ constexpr int32_t kFirstTokens = 1 << 20, kMaxTokens = 1 << 30;
 
 }  // namespace
 
-PrefillMeter::PrefillMeter(const PrefillCost& shape, int step_tokens,
+PrefillMeter::PrefillMeter(const PrefillCost& shape, const PromptStep& step,
                            const std::optional<PrefillCost>& first)
-    : shape_(shape), step_tokens_(step_tokens) {
+    : shape_(shape), step_(step) {
+  BATON_CHECK(step.min_tokens > 0 && step.max_tokens > 0);
   if (!first) return;
   BATON_CHECK(first->n_layers == shape.n_layers);
   fit_.emplace(*first);
@@ -41,10 +42,17 @@ PrefillCost PrefillMeter::cost() const {
   if (!fit_) return cost;
   const PrefillCost& fitted = fit_->cost();
   const double step = fitted.token * fitted.extra_tokens;
-  cost.token = fitted.token + step / step_tokens_;
+  cost.token = fitted.token + step / StepTokens(0);
   cost.pair = fitted.pair;
   cost.extra_tokens = step / cost.token;
   return cost;
+}
+
+int PrefillMeter::StepTokens(double pairs) const {
+  const double of_token = fit_ ? fit_->cost().Work(1, pairs) : 0;
+  const double tokens = of_token > 0 ? absl::ToDoubleSeconds(step_.time) / of_token : 0;
+  const double most = std::min<double>(tokens, step_.max_tokens);
+  return std::min(std::max(step_.min_tokens, static_cast<int>(most)), step_.max_tokens);
 }
 
 }  // namespace baton

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/time/time.h"
+
 #include "engine/kv/kv_layout.h"
 #include "planner/cost_fit.h"
 
@@ -15,12 +17,19 @@ inline PrefillCost ShapeOfCost(const KvLayout& layout) {
   return {.n_layers = layout.n_layers(), .kv_bytes = static_cast<double>(layout.token_bytes())};
 }
 
+// Bounds of a step of prompts alone: a prompt that passes longer ones waits for the step under way.
+struct PromptStep {
+  absl::Duration time = absl::Milliseconds(100);
+  int min_tokens = 128;  // in any case: fewer would be computed less well
+  int max_tokens = 512;
+};
+
 class PrefillMeter {
  public:
-  // shape: ShapeOfCost. step_tokens: prompts are computed in steps of so many tokens.
+  // shape: ShapeOfCost. step: what steps of prompts alone keep to.
   // first: the cost until steps have shown another one, which for long prompts only a long prompt
   // does; empty: not known. CHECKs that `first` has the same number of layers.
-  PrefillMeter(const PrefillCost& shape, int step_tokens,
+  PrefillMeter(const PrefillCost& shape, const PromptStep& step,
                const std::optional<PrefillCost>& first = {});
 
   // Adds a sample: all layers of `tokens` prompt tokens with `pairs` (query, key) pairs took
@@ -29,11 +38,13 @@ class PrefillMeter {
 
   // The cost of whole prompts: a step's fixed cost is shared out to its tokens.
   PrefillCost cost() const;
+  // Tokens of a step of prompts alone, of so many pairs each; the least before anything is fitted.
+  int StepTokens(double pairs) const;
   int32_t fitted_tokens() const { return fitted_tokens_; }  // as WorkerLoad tells them
 
  private:
   const PrefillCost shape_;
-  const int step_tokens_;
+  const PromptStep step_;
   // Empty until the first step if no first cost was given.
   std::optional<CostFit> fit_;
   int32_t fitted_tokens_ = 0;

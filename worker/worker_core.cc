@@ -70,7 +70,11 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       decode_(options.decode, backend->model(), pool, index_ ? &*index_ : nullptr),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
-      prefill_meter_(ShapeOfCost(pool->layout()), limits_.max_step_tokens, facts.first_cost) {
+      prefill_meter_(ShapeOfCost(pool->layout()),
+                     {.time = options.prompt_step.time,
+                      .min_tokens = options.prompt_step.min_tokens,
+                      .max_tokens = limits_.max_step_tokens},
+                     facts.first_cost) {
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
@@ -215,7 +219,7 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   Step step;
   step.n_rows = decode_.Contribute(now, lender_.reclaimable(), &builder_);
   step.keys = KeysOf(builder_.batch());
-  step.budget = TokensBeside(step.n_rows, step.keys);
+  step.budget = PromptTokens(step.n_rows, step.keys);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
   const int scored_cost = step.n_rows > 0 ? kScoredCost : 1;
   step.n_prefill = prefill_.Contribute(step.budget, kept, now, &builder_, scored_cost);
@@ -268,19 +272,24 @@ void WorkerCore::FinishMasks() {
   for (SequenceSampling* sequence : decode_.unmasked()) sequence->MakeMask();
 }
 
-// Prompt tokens beside rows that read so many keys: as many as make the step itl_stretch times as
+// Prompt tokens of a step with rows that read so many keys: as many as make it itl_stretch times as
 // long. What their attention costs is taken to be that of the queue's tokens on average: more than
 // it is at the beginning of a prompt, and what it is at the end.
-int WorkerCore::TokensBeside(int n_rows, double keys) const {
+int WorkerCore::PromptTokens(int n_rows, double keys) const {
+  const double pairs = PairsOfQueued();
+  if (n_rows == 0) return prefill_meter_.StepTokens(pairs);
   const int max_tokens = limits_.max_step_tokens - n_rows;
-  if (n_rows == 0) return max_tokens;
-  const PromptQueue::Work queued = prefill_.prompts().queue().queued();
   const StepCost& step = step_meter_.cost();
-  const double pairs = queued.pairs / static_cast<double>(std::max<int64_t>(queued.tokens, 1));
   const double of_token = step.beside * prefill_meter_.cost().Work(1, pairs);
   const double seconds = (options_.itl_stretch - 1) * step.Seconds(n_rows, keys);
   const double tokens = of_token > 0 ? std::min<double>(seconds / of_token, max_tokens) : 0;
   return std::min(max_tokens, std::max(options_.min_mixed_tokens, static_cast<int>(tokens)));
+}
+
+// Pairs of a prompt token that is to be computed, on average.
+double WorkerCore::PairsOfQueued() const {
+  const PromptQueue::Work queued = prefill_.prompts().queue().queued();
+  return queued.pairs / static_cast<double>(std::max<int64_t>(queued.tokens, 1));
 }
 
 // False: there is no slice, or it waits.
@@ -381,6 +390,8 @@ WorkerLoad WorkerCore::Load() const {
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_cost = prefill_meter_.cost();
+  const double pairs = PairsOfQueued();
+  load.prompt_step_seconds = load.prefill_cost.Work(prefill_meter_.StepTokens(pairs), pairs);
   load.fitted_tokens = prefill_meter_.fitted_tokens();
   load.step_cost = step_meter_.cost();
   return load;

@@ -42,6 +42,7 @@ struct WorkerCoreOptions {
   // them; and in any case so many, so that prompts get on.
   double itl_stretch = 1.25;
   int min_mixed_tokens = 16;
+  PromptStep prompt_step{};  // max_tokens: the engine's
   // Layers run together until this much KV is final, then it is announced: small chunks do not pay
   // for one message per layer.
   int64_t announce_bytes = 256 << 10;
@@ -105,7 +106,8 @@ class WorkerCore {
   void RunStep(const Step& step);
   void FinishMasks();
   bool RunSliceBlock(const Step& step);  // beside the step
-  int TokensBeside(int n_rows, double keys) const;
+  int PromptTokens(int n_rows, double keys) const;
+  double PairsOfQueued() const;
   // layers: the part of the duration that was no sampling and scoring.
   void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
   void TakeEffects();

@@ -15,6 +15,10 @@ void DeclareWorker(const std::string& section, WorkerOptions* options, Settings*
       absl::StrCat(section, ".itl_stretch"), &options->core.itl_stretch, 1,
       ControlLimits::kItlStretch,
       "a step that decodes takes prompt tokens, too, until it is so many times as long");
+  settings->Duration(
+      absl::StrCat(section, ".prompt_step"), &options->core.prompt_step.time, absl::Milliseconds(1),
+      absl::Hours(1),
+      "a step of prompts alone takes so long, or 128 tokens: short prompts wait for it");
   settings->Bool(absl::StrCat(section, ".reuse_kv"), &options->core.reuse_kv,
                  "prompts reuse KV of earlier prompts and answers with the same beginning");
 }

@@ -130,6 +130,7 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(load.prefill_cost == std::get<WorkerLoad>(in.events[1]).prefill_cost);
   CHECK(load.links == std::get<WorkerLoad>(in.events[1]).links);
   CHECK(load.fitted_tokens == 700);
+  CHECK(load.prompt_step_seconds == 0.1);
   CHECK(load.step_cost == std::get<WorkerLoad>(in.events[1]).step_cost);
   CHECK(load.draining);
   const auto& token = std::get<TokenOut>(out->events[2]);

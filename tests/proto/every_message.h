@@ -79,6 +79,7 @@ inline WorkerReport EveryEvent() {
                         .decode_waiting = 3,
                         .pages_free = 4,
                         .prefill_cost = cost,
+                        .prompt_step_seconds = 0.1,
                         .fitted_tokens = 700,
                         .step_cost = {.base = 3e-3, .row = 2e-4, .key = 1e-7, .beside = 1.5},
                         .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},

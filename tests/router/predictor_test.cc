@@ -232,4 +232,32 @@ TEST_CASE("relays that took much longer than predicted are not chosen") {
   CHECK(f.Choose().is_relay());
 }
 
+TEST_CASE("a short prompt waits for the rest of the step under way of a longer one") {
+  Measured f;
+  AttemptSpec longer = kSpec;
+  longer.n_prompt = 1000;
+  WorkerLoad load = MeasuredLoad(1000);
+  load.prefill_queued_tokens = 900;  // a step of 0.1 s is done
+  load.prompt_step_seconds = 0.1;
+  const auto ahead = [&](absl::Duration since_report) {
+    f.Load(kP1, load, -since_report);
+    return f.At(kP1).ahead_seconds;
+  };
+  // The report is younger than the prompt, so the next step began with it.
+  f.ledger.Reserve(1, {.slices = {{kP1, 1000}}, .decode = kDecode}, longer, 16,
+                   kNow - absl::Seconds(1));
+  CHECK(ahead(absl::ZeroDuration()) == Approx(0.1));
+  CHECK(ahead(absl::Milliseconds(70)) == Approx(0.03));
+  CHECK(ahead(absl::Milliseconds(300)) == 0);  // it must be ending
+  load.prompt_step_seconds = 0;                // not known
+  CHECK(ahead(absl::ZeroDuration()) == 0);
+  // A step of its own kind is counted already, and is partly done.
+  load.prompt_step_seconds = 0.1;
+  load.prefill_queued_tokens = 1080;
+  f.ledger.Reserve(2, {.slices = {{kP1, 80}}, .decode = kDecode},
+                   {.n_prompt = 80, .max_tokens = 10}, 16, kNow - absl::Seconds(1));
+  CHECK(ahead(absl::ZeroDuration()) == Approx(0.08).margin(0.011));
+  CHECK(ahead(absl::Milliseconds(50)) == Approx(0.03).margin(0.011));
+}
+
 }  // namespace baton

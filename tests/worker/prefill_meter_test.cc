@@ -11,6 +11,7 @@ namespace baton {
 namespace {
 
 constexpr int kLayers = 16, kStepTokens = 512;
+constexpr PromptStep kWhole{.time = absl::InfiniteDuration(), .max_tokens = kStepTokens};
 
 // Returns the seconds of a step of a 1B shape on two cores; every step costs 30 ms on top of its
 // tokens.
@@ -35,7 +36,7 @@ double Predict(const PrefillMeter& meter, int tokens) { return meter.cost().Alon
 }  // namespace
 
 TEST_CASE("nothing is told before the first step, and that is believed at once") {
-  PrefillMeter meter(kShape, kStepTokens);
+  PrefillMeter meter(kShape, kWhole);
   CHECK(meter.cost() == kShape);
   meter.Add(0, 0, 1);
   meter.Add(10, 0, 0);
@@ -50,7 +51,7 @@ TEST_CASE("nothing is told before the first step, and that is believed at once")
 
 TEST_CASE("first costs are told before the first step, and keep what steps do not show") {
   PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
-  PrefillMeter meter(kShape, kStepTokens, first);
+  PrefillMeter meter(kShape, kWhole, first);
   CHECK(meter.fitted_tokens() >= 1 << 20);
   CHECK(Predict(meter, 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
   // The machine is now half as fast: short prompts show it at once; long ones did not occur.
@@ -63,7 +64,7 @@ TEST_CASE("first costs are told before the first step, and keep what steps do no
 }
 
 TEST_CASE("whole prompts are predicted from steps of several prompts") {
-  PrefillMeter meter(kShape, kStepTokens);
+  PrefillMeter meter(kShape, kWhole);
   std::mt19937 random(1);
   std::normal_distribution<double> normal;
   for (int i = 0; i < 200; ++i) {
@@ -77,6 +78,27 @@ TEST_CASE("whole prompts are predicted from steps of several prompts") {
   }
   for (const int tokens : {64, 512, 2048, 8192, 32768})
     CHECK(Predict(meter, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
+}
+
+TEST_CASE("a step of prompts alone keeps to its time, before that is known to the least tokens") {
+  const PromptStep step{.time = absl::Milliseconds(100), .min_tokens = 32, .max_tokens = 512};
+  CHECK(PrefillMeter(kShape, step).StepTokens(0) == 32);
+  const auto measured = [&step](double token, double pair) {
+    PrefillMeter meter(kShape, step);
+    for (int i = 0; i < 400; ++i) {
+      const double tokens = 32 + i % 7 * 32, before = 100.0 * (i % 5);
+      const double pairs = CausalPairs(tokens, before);
+      meter.Add(tokens, pairs, token * tokens + pair * pairs);
+    }
+    return meter;
+  };
+  const PrefillMeter meter = measured(5e-4, 1e-7);
+  CHECK(meter.StepTokens(0) == Approx(200).epsilon(0.03));
+  CHECK(meter.StepTokens(5000) == Approx(100).epsilon(0.1));  // attention doubles a token's time
+  CHECK(measured(1e-5, 1e-9).StepTokens(0) == 512);
+  CHECK(measured(1e-2, 1e-6).StepTokens(0) == 32);
+  // The engine's bound comes first.
+  CHECK(PrefillMeter(kShape, {.min_tokens = 128, .max_tokens = 64}).StepTokens(0) == 64);
 }
 
 }  // namespace baton
