@@ -1,6 +1,7 @@
 #include "prefill_worker/prefill_scheduler.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "common/check.h"
 #include "engine/sampling/sequence_sampling.h"
@@ -20,14 +21,18 @@ PrefillScheduler::PrefillScheduler(const PrefillOptions& options, const PrefillF
 
 // --- one step
 
-int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder,
-                                 int scored_cost) {
+int PrefillScheduler::Contribute(const PromptShare& share, int kept_pages, absl::Time now,
+                                 StepBuilder* builder) {
   BATON_DCHECK(pieces_.empty());
   prompts_.pages().BeginTurn(kept_pages);
   const int before = builder->n_tokens();
   const Prompt* running = SlicePrompt();
   bool may_start = true, slice_is_next = false;
-  for (Prompt* prompt : prompts_.queue().InOrder()) {
+  const std::vector<Prompt*>& in_order = prompts_.queue().InOrder();
+  int budget = share.tokens;
+  if (ShorterHasCome(in_order)) budget = std::min(budget, share.while_asking);
+  for (Prompt* prompt : in_order) {
+    if (!pieces_.empty()) budget = std::min(budget, share.enough - (builder->n_tokens() - before));
     if (budget <= 0) break;
     // Prompts after a slice that continues wait for it; but other ranks may await their inflow.
     if (slice_is_next && !prompt->is_rank) continue;
@@ -43,13 +48,27 @@ int PrefillScheduler::Contribute(int budget, int kept_pages, absl::Time now, Ste
       slice_is_next |= prompt == running && NextBlock(1).has_value();
     }
     if (!RunsInSteps(prompt)) continue;
-    const int cost = prompt->is_scored() ? scored_cost : 1;
+    const int cost = prompt->is_scored() ? share.scored_cost : 1;
     budget -= cost * AddPiece(prompt, std::max(1, budget / cost), now, builder);
   }
   for (const Piece& piece : pieces_)
     prompts_.queue().CountOvertaking(*piece.prompt, piece.end - piece.begin);
   prompts_.SendOpens(now);
   return builder->n_tokens() - before;
+}
+
+// True if a prompt that would go before those that can run came since the last call: its OPEN goes
+// out now, and its promise comes during the step.
+bool PrefillScheduler::ShorterHasCome(const std::vector<Prompt*>& in_order) {
+  const int64_t seen = seen_;
+  bool has_come = false;
+  for (const auto& prompt : prompts_.queue().prompts() | std::views::reverse) {
+    if (prompt->serial <= seen) break;
+    seen_ = std::max(seen_, prompt->serial);
+    has_come |= !prompt->CanRun() && !in_order.empty() &&
+                prompt->remaining() < in_order.front()->remaining();
+  }
+  return has_come;
 }
 
 // Starts the prompt, or its next slice: a chunk or block follows.

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -38,6 +39,16 @@ struct ComputedSlice {
   int tokens = 0, before = 0;  // tokens of the slice, and of the prompt before the slice
 };
 
+// Tokens of prompts that a step may take.
+struct PromptShare {
+  int tokens = 0;       // at most
+  int scored_cost = 1;  // of these for one that is scored; the last may take more than is left
+  // With so many the step takes no further prompt, so that those it has end sooner.
+  int enough = std::numeric_limits<int>::max();
+  // At most, while a prompt that would go first has just come: its promise is here soon.
+  int while_asking = std::numeric_limits<int>::max();
+};
+
 class PrefillScheduler {
  public:
   // Pool and index outlive the scheduler. index: null: KV is not reused. max_context and
@@ -52,11 +63,9 @@ class PrefillScheduler {
   const AdmittedPrompts& prompts() const { return prompts_; }
 
   // --- one step
-  // Adds pieces of at most `budget` tokens in all; returns the number of tokens. Also chooses the
-  // slice, and sends due OPENs. kept_pages: free pages that are reserved for others. scored_cost:
-  // tokens of the budget that a scored one takes; the last may take more than is left.
-  int Contribute(int budget, int kept_pages, absl::Time now, StepBuilder* builder,
-                 int scored_cost = 1);
+  // Adds pieces within the share; returns the number of tokens. Also chooses the slice, and sends
+  // due OPENs. kept_pages: free pages that are reserved for others.
+  int Contribute(const PromptShare& share, int kept_pages, absl::Time now, StepBuilder* builder);
   // Bytes per layer that this step makes final for handoffs; 0: no peer waits for single layers.
   int64_t AnnouncedBytesPerLayer() const;
   // Announces the finished pages of the step's layers [0, to).
@@ -88,6 +97,7 @@ class PrefillScheduler {
   // The prompt whose slice runs on the engine; null: none does.
   Prompt* SlicePrompt() const;
   bool IsOnEngine(const PromptSlice& slice) const;
+  bool ShorterHasCome(const std::vector<Prompt*>& in_order);
   bool RunsInSteps(Prompt* prompt) const;
   void Run(Prompt* prompt, absl::Time now);
   // *running: the prompt whose slice runs, before and after.
@@ -105,6 +115,7 @@ class PrefillScheduler {
   std::vector<PrefillEffect> effects_;
   AdmittedPrompts prompts_;
   std::vector<Piece> pieces_;  // the running step's
+  int64_t seen_ = -1;          // serial of the newest prompt that has seen a step composed
   int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
 };
 

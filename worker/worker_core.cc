@@ -221,8 +221,14 @@ WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
   step.keys = KeysOf(builder_.batch());
   step.budget = PromptTokens(step.n_rows, step.keys);
   const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
-  const int scored_cost = step.n_rows > 0 ? kScoredCost : 1;
-  step.n_prefill = prefill_.Contribute(step.budget, kept, now, &builder_, scored_cost);
+  PromptShare share{.tokens = step.budget};
+  if (step.n_rows > 0) {
+    share.scored_cost = kScoredCost;
+  } else {
+    share.enough = options_.prompt_step.enough_tokens;
+    share.while_asking = options_.prompt_step.asking_tokens;
+  }
+  step.n_prefill = prefill_.Contribute(share, kept, now, &builder_);
   if (builder_.n_tokens() > 0) backend_->Begin(builder_.batch());
   return step;
 }

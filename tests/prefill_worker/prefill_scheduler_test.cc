@@ -89,6 +89,58 @@ TEST_CASE("the times of a prompt are told with its first token, not with the end
   REQUIRE(b.ends.size() == 1);
 }
 
+TEST_CASE("a step that has enough tokens takes no further prompt, so its prompts end sooner") {
+  SchedulerFixture b;
+  b.Admit(SchedulerFixture::Request(1, 4));
+  b.Admit(SchedulerFixture::Request(2, 26));
+  b.Admit(SchedulerFixture::Request(3, 30));
+  const auto step = [&b](int enough) {
+    b.builder.Clear();
+    const int n = b.scheduler->Contribute({.tokens = 16, .enough = enough}, 0, b.now, &b.builder);
+    b.backend.Begin(b.builder.batch());
+    b.backend.RunLayers(0, 3);
+    b.scheduler->LayersDone(3);
+    b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
+    return n;
+  };
+  REQUIRE(step(8) == 8);   // 4 alone are too few
+  REQUIRE(step(8) == 16);  // one prompt takes the whole step,
+  REQUIRE(b.builder.batch().n_pieces() == 1);
+  REQUIRE(step(8) == 8);  // the end of 2
+  REQUIRE(step(8) == 16);
+  REQUIRE(step(100) == 12);
+}
+
+TEST_CASE("a step is short while a shorter prompt that has just come awaits its promise") {
+  SchedulerFixture b;
+  const auto step = [&b] {
+    b.builder.Clear();
+    const int n = b.scheduler->Contribute({.tokens = 16, .while_asking = 2}, 0, b.now, &b.builder);
+    b.backend.Begin(b.builder.batch());
+    b.backend.RunLayers(0, 3);
+    b.scheduler->LayersDone(3);
+    b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
+    b.Collect();
+    return n;
+  };
+  b.Admit(SchedulerFixture::Request(1, 60));
+  REQUIRE(step() == 16);
+  b.Admit(SchedulerFixture::Request(2, 50, kPeer));
+  REQUIRE(step() == 16);  // it is the longer one by now
+  b.Admit(SchedulerFixture::Request(3, 8, kPeer));
+  REQUIRE(step() == 2);
+  REQUIRE(b.opens == std::vector<RequestId>{2, 3});
+  REQUIRE(step() == 16);  // once: the promise may be late
+  b.Promise(3);
+  REQUIRE(step() == 16);
+  REQUIRE(b.tokens[0].request_id == 3);
+  b.Promise(2);
+  while (step() > 0) {
+  }
+  for (const RequestId id : {2, 3}) b.EndHandoff(id);
+  REQUIRE(b.pool->held() == 0);
+}
+
 TEST_CASE("compute starts with a promise in hand, and OPEN goes out for the next few only") {
   SchedulerFixture b(200, 0, 2);
   for (RequestId id = 1; id <= 4; ++id) b.Admit(SchedulerFixture::Request(id, 8, kPeer));
@@ -156,7 +208,7 @@ TEST_CASE("nothing is announced layer by layer when no handoff waits for it") {
   b.Admit(SchedulerFixture::Request(1, 8));
   b.Admit(SchedulerFixture::Request(2, 8, kSelf));
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 8);
+  REQUIRE(b.scheduler->Contribute({.tokens = 100}, 0, b.now, &b.builder) == 8);
   REQUIRE(b.scheduler->AnnouncedBytesPerLayer() == 0);
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
@@ -247,7 +299,7 @@ TEST_CASE("the pages a prompt waits for are named, for the lender to reclaim") {
   PrefillRequest request = SchedulerFixture::Request(1, 20);
   b.scheduler->prompts().Admit(std::move(request), b.now);
   b.builder.Clear();
-  REQUIRE(b.scheduler->Contribute(100, 0, b.now, &b.builder) == 0);
+  REQUIRE(b.scheduler->Contribute({.tokens = 100}, 0, b.now, &b.builder) == 0);
   REQUIRE(b.scheduler->prompts().pages().wanted() == 5);
   b.pool->Give(lent);
   REQUIRE(b.Step(100) == 20);

@@ -48,7 +48,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (state == kStarted)
         b.scheduler->prompts().On(InflowArrived{.ticket_id = inflow, .n_planes = 1}, b.now);
       b.builder.Clear();
-      b.scheduler->Contribute(100, 0, b.now, &b.builder);
+      b.scheduler->Contribute({.tokens = 100}, 0, b.now, &b.builder);
       if (state == kAbandoned) b.scheduler->prompts().Cancel(id, 1);
       b.scheduler->prompts().On(
           InflowFailed{.ticket_id = inflow, .status = absl::UnavailableError("head lost")}, b.now);
@@ -105,7 +105,7 @@ TEST_CASE("every state of a prompt has a deadline, and every transition can be t
       if (arrived)
         b.scheduler->prompts().On(InflowArrived{.ticket_id = inflows.back(), .n_planes = 1}, b.now);
       b.builder.Clear();
-      b.scheduler->Contribute(100, 0, b.now, &b.builder);
+      b.scheduler->Contribute({.tokens = 100}, 0, b.now, &b.builder);
     }
   }
   for (const TicketId& inflow : inflows)

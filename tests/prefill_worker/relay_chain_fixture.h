@@ -45,7 +45,7 @@ struct RelayChainFixture {
   void Turn() {
     for (auto it = workers.rbegin(); it != workers.rend(); ++it) {
       (*it)->builder.Clear();
-      (*it)->scheduler->Contribute(1000, 0, (*it)->now, &(*it)->builder);
+      (*it)->scheduler->Contribute({.tokens = 1000}, 0, (*it)->now, &(*it)->builder);
       (*it)->Collect();
     }
     relay->PromiseAll();

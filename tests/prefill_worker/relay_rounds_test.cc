@@ -48,7 +48,7 @@ struct Ring {
     for (int i = 0; i < relay->n_ranks(); ++i) {
       for (auto it = workers.rbegin(); it != workers.rend(); ++it) {
         (*it)->builder.Clear();
-        (*it)->scheduler->Contribute(1000, 0, (*it)->now, &(*it)->builder);
+        (*it)->scheduler->Contribute({.tokens = 1000}, 0, (*it)->now, &(*it)->builder);
         (*it)->Collect();
       }
       relay->PromiseAll();
@@ -195,7 +195,7 @@ TEST_CASE("between two slices of a prompt the worker computes others") {
     other_tail->Step(1000);
     other.PromiseAll();
     head.builder.Clear();
-    head.scheduler->Contribute(0, 0, head.now, &head.builder);
+    head.scheduler->Contribute({.tokens = 0}, 0, head.now, &head.builder);
     head.Collect();
   }
   while (head.Step(1000) > 0) {

@@ -83,7 +83,7 @@ struct SchedulerFixture {
   int Step(int budget, int layers = 1) { return ChunkStep(budget, layers) + Block(budget); }
   int ChunkStep(int budget, int layers = 1) {
     builder.Clear();
-    const int n = scheduler->Contribute(budget, 0, now, &builder);
+    const int n = scheduler->Contribute({.tokens = budget}, 0, now, &builder);
     if (n > 0) {
       now += absl::Milliseconds(10);
       backend.Begin(builder.batch());
