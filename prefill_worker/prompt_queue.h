@@ -30,6 +30,7 @@ class PromptQueue {
   struct Work {  // still to be computed
     int64_t tokens = 0;
     double pairs = 0;  // (query, key) pairs of these tokens
+    double pairs_of_token() const { return tokens > 0 ? pairs / static_cast<double>(tokens) : 0; }
   };
   Work queued() const;
   int n_running() const;

@@ -150,8 +150,8 @@ struct WorkerLoad {
   int32_t decode_rows = 0;
   int32_t decode_waiting = 0;  // sequences promised or waiting for room
   int32_t pages_free = 0;
-  PrefillCost prefill_cost{};     // fitted to recent steps; not known before the first prompt
-  // Of a step of prompts alone, while more is queued than it takes; 0: not known.
+  PrefillCost prefill_cost{};  // fitted to recent steps; not known before the first prompt
+  // Seconds of a step of prompts alone, while more is queued than it takes; 0: not known.
   double prompt_step_seconds = 0;
   int32_t fitted_tokens = 0;      // prompt tokens, of the steps with enough tokens to fit a cost
   StepCost step_cost{};           // fitted to recent steps with rows; not known before the first

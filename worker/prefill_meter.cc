@@ -51,8 +51,8 @@ PrefillCost PrefillMeter::cost() const {
 int PrefillMeter::StepTokens(double pairs) const {
   const double of_token = fit_ ? fit_->cost().Work(1, pairs) : 0;
   const double tokens = of_token > 0 ? absl::ToDoubleSeconds(step_.time) / of_token : 0;
-  const double most = std::min<double>(tokens, step_.max_tokens);
-  return std::min(std::max(step_.min_tokens, static_cast<int>(most)), step_.max_tokens);
+  const int in_time = static_cast<int>(std::min<double>(tokens, step_.max_tokens));
+  return std::min(std::max(step_.min_tokens, in_time), step_.max_tokens);
 }
 
 }  // namespace baton

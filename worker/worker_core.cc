@@ -282,7 +282,7 @@ void WorkerCore::FinishMasks() {
 // long. What their attention costs is taken to be that of the queue's tokens on average: more than
 // it is at the beginning of a prompt, and what it is at the end.
 int WorkerCore::PromptTokens(int n_rows, double keys) const {
-  const double pairs = PairsOfQueued();
+  const double pairs = prefill_.prompts().queue().queued().pairs_of_token();
   if (n_rows == 0) return prefill_meter_.StepTokens(pairs);
   const int max_tokens = limits_.max_step_tokens - n_rows;
   const StepCost& step = step_meter_.cost();
@@ -290,12 +290,6 @@ int WorkerCore::PromptTokens(int n_rows, double keys) const {
   const double seconds = (options_.itl_stretch - 1) * step.Seconds(n_rows, keys);
   const double tokens = of_token > 0 ? std::min<double>(seconds / of_token, max_tokens) : 0;
   return std::min(max_tokens, std::max(options_.min_mixed_tokens, static_cast<int>(tokens)));
-}
-
-// Pairs of a prompt token that is to be computed, on average.
-double WorkerCore::PairsOfQueued() const {
-  const PromptQueue::Work queued = prefill_.prompts().queue().queued();
-  return queued.pairs / static_cast<double>(std::max<int64_t>(queued.tokens, 1));
 }
 
 // False: there is no slice, or it waits.
@@ -396,7 +390,7 @@ WorkerLoad WorkerCore::Load() const {
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_cost = prefill_meter_.cost();
-  const double pairs = PairsOfQueued();
+  const double pairs = queued.pairs_of_token();
   load.prompt_step_seconds = load.prefill_cost.Work(prefill_meter_.StepTokens(pairs), pairs);
   load.fitted_tokens = prefill_meter_.fitted_tokens();
   load.step_cost = step_meter_.cost();

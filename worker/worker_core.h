@@ -107,7 +107,6 @@ class WorkerCore {
   void FinishMasks();
   bool RunSliceBlock(const Step& step);  // beside the step
   int PromptTokens(int n_rows, double keys) const;
-  double PairsOfQueued() const;
   // layers: the part of the duration that was no sampling and scoring.
   void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
   void TakeEffects();
