@@ -1,5 +1,8 @@
 // The shared file of packed weights, built once, mapped by all processes and rebuilt when damaged;
 // and the weight sources behind it.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +11,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -43,11 +47,11 @@ struct Loaded {
   int fills = 0;
 };
 
-Loaded Load(const std::string& cache_dir) {
+Loaded Load(const CacheOptions& cache) {
   Loaded loaded;
   ComputePool pool(1, 0);
   absl::StatusOr<std::unique_ptr<WeightsFile>> file =
-      WeightsFile::Load(kEntries, kKey, cache_dir, pool, [&](std::span<std::byte* const> data) {
+      WeightsFile::Load(kEntries, kKey, cache, pool, [&](std::span<std::byte* const> data) {
         ++loaded.fills;
         for (size_t i = 0; i < kEntries.size(); ++i) {
           std::memset(data[i], static_cast<int>(i + 1), static_cast<size_t>(kEntries[i].bytes));
@@ -57,6 +61,21 @@ Loaded Load(const std::string& cache_dir) {
   REQUIRE(file.ok());
   loaded.file = *std::move(file);
   return loaded;
+}
+
+Loaded Load(const std::string& path) {
+  CacheOptions cache;
+  cache.path = path;
+  return Load(cache);
+}
+
+// The error of weights of so many bytes, which are not filled.
+std::string ErrorOf(int64_t bytes, const CacheOptions& cache) {
+  ComputePool pool(1, 0);
+  const auto file = WeightsFile::Load({{"huge", bytes, 0, bytes}}, kKey, cache, pool,
+                                      [](std::span<std::byte* const>) { return kFingerprint; });
+  CHECK(absl::IsResourceExhausted(file.status()));
+  return std::string(file.status().message());
 }
 
 bool IsIntact(const WeightsFile& file) {
@@ -155,6 +174,82 @@ TEST_CASE("a build that cannot get its name leaves nothing behind") {
   CHECK_FALSE(loaded.file->is_shared());
   CHECK(IsIntact(*loaded.file));
   CHECK_FALSE(fs::exists(CacheFile(folder.path()) + ".tmp"));
+}
+
+// What the rest of the process must not feel. Returns what `check` does, as 0 or 1, or 77: this
+// user may not do it.
+int InChild(const std::function<bool()>& check) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) ::_exit(check() ? 0 : errno == EPERM ? 77 : 1);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+bool IsPrivateAndIntact(const CacheOptions& cache) {
+  const Loaded loaded = Load(cache);
+  return loaded.fills >= 1 && !loaded.file->is_shared() && IsIntact(*loaded.file);
+}
+
+TEST_CASE("a full disk, a read-only one and one that fails leave the weights private") {
+  const TempFolder folder;
+  CacheOptions cache;
+  cache.path = folder.file("disk/cache");
+  fs::create_directory(folder.file("disk"));
+  const auto mount = [&](unsigned long flags, const char* options) {
+    return ::unshare(CLONE_NEWNS) == 0 &&
+           ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("none", folder.file("disk").c_str(), "tmpfs", flags, options) == 0;
+  };
+  const int full = InChild([&] { return mount(0, "size=16k") && IsPrivateAndIntact(cache); });
+  const int read_only = InChild([&] { return mount(MS_RDONLY, "") && IsPrivateAndIntact(cache); });
+  if (full == 77 || read_only == 77) {
+    WARN("only root may mount: no full and no read-only disk was tried");
+  } else {
+    CHECK(full == 0);
+    CHECK(read_only == 0);
+  }
+  cache.sync = [](int) {
+    errno = EIO;
+    return -1;
+  };
+  CHECK(IsPrivateAndIntact(cache));
+  CHECK(fs::is_empty(cache.path));
+  cache.sync = ::fsync;
+  CHECK(Load(cache).file->is_shared());
+}
+
+TEST_CASE("without descriptors or memory the weights are private, or refused") {
+  const TempFolder folder;
+  CacheOptions cache;
+  cache.path = folder.path();
+  CHECK(InChild([&] {
+          const rlimit none{0, 0};
+          return ::setrlimit(RLIMIT_NOFILE, &none) == 0 && IsPrivateAndIntact(cache);
+        }) == 0);
+  CHECK(InChild([] {
+          int64_t pages = 0;
+          std::ifstream("/proc/self/statm") >> pages;
+          const rlimit more{static_cast<rlim_t>(pages * ::getpagesize()) + (64u << 20),
+                            RLIM_INFINITY};
+          return ::setrlimit(RLIMIT_AS, &more) == 0 &&
+                 ErrorOf(256 << 20, {}).find("(Cannot allocate memory)") != std::string::npos;
+        }) == 0);
+}
+
+TEST_CASE("private copies that the memory cannot hold are refused") {
+  using Catch::Matchers::Contains;
+  CHECK_THAT(ErrorOf(int64_t{1} << 45, {}), Contains("do not fit into the memory"));
+  CHECK_THAT(ErrorOf(int64_t{1} << 45, {}), Contains("model.weight_cache is not set"));
+  CacheOptions many;
+  many.n_processes = 1'000'000;
+  CHECK_THAT(ErrorOf(64 << 20, many), Contains("a copy in each of 1000000 processes"));
+  const TempFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  many.path = folder.path();
+  CHECK_THAT(ErrorOf(64 << 20, many), Contains("chmod 700 " + folder.path()));
 }
 
 TEST_CASE("a missing cache folder is made") {
