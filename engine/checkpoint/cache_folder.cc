@@ -56,9 +56,9 @@ std::vector<std::string> NamesIn(int folder) {
 }
 
 // Returns when something in the folder has changed, or so much time has passed.
-void AwaitChange(const Descriptor& changes, absl::Duration at_most) {
+void AwaitChange(const Descriptor& changes, absl::Duration limit) {
   pollfd waited{.fd = changes.get(), .events = POLLIN, .revents = 0};  // -1: time alone counts
-  ::poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(at_most)) + 1);
+  ::poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(limit)) + 1);
   char events[4096];
   while (changes.is_open() && ::read(changes.get(), events, sizeof events) > 0) {
   }
@@ -136,7 +136,8 @@ bool CacheFolder::HasName(int descriptor, const std::string& name) const {
 
 absl::Status CacheFolder::Lock(int descriptor, const std::string& name) const {
   const absl::Time deadline = MonotonicNow() + options_.lock_timeout;
-  Descriptor changes;  // made by the first look that finds the file locked
+  Descriptor changes;
+  bool is_told = false;
   while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return Error(name, "lock");
@@ -147,7 +148,7 @@ absl::Status CacheFolder::Lock(int descriptor, const std::string& name) const {
                        absl::FormatDuration(options_.lock_timeout),
                        "; end it if it stands still (fuser ", PathOf(name), " names it)"));
     }
-    if (!changes.is_open()) {
+    if (!std::exchange(is_told, true)) {
       LogInfo("waiting for another process that writes %s, at most %s", PathOf(name),
               absl::FormatDuration(left));
       changes = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));

@@ -47,7 +47,7 @@ absl::Status TakePlace(const WorkerConfig& worker) {
   return absl::OkStatus();
 }
 
-// Of this machine.
+// Returns how many processes of this machine load the model.
 int WorkersOf(const Config& config) {
   return std::max(1,
                   config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers));

@@ -1,5 +1,5 @@
 // The control wire, both ways: bytes of a router or a worker that nobody vouches for are refused by
-// message and field, cost one request, or mean the same after another journey.
+// message and field, cost one request, or mean the same when sent again.
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "control.pb.h"

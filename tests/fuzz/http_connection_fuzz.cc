@@ -38,7 +38,7 @@ enum Act {
   kActs
 };
 
-// What the client is to read next: the answer of one request, or a refusal.
+// An answer that the client is to read: that of one request, or a refusal.
 struct Expected {
   bool is_head = false, is_stream = false, is_http_1_0 = false;
   std::string mark;  // its body begins with it
@@ -168,7 +168,7 @@ bool TakeAnswer(const Expected& expected, std::string_view* rest) {
   return true;
 }
 
-// What was read is the expected answers, in order, of which the last may be cut.
+// Checks that the client has read the expected answers, in order; the last may be cut.
 void CheckAnswers(std::string_view read, std::deque<Expected>& expected) {
   while (!read.empty()) {
     while (read.starts_with("HTTP/1.1 100 ")) Take("\r\n\r\n", &read);

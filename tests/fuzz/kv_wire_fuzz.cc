@@ -1,5 +1,5 @@
 // The KV wire: bytes of a peer that nobody vouches for are refused, or are messages and chunk
-// headers that mean the same after another journey; a ticket that was changed is not believed.
+// headers that mean the same when sent again; a ticket that was changed is not believed.
 #include <cstring>
 #include <utility>
 
@@ -55,7 +55,7 @@ std::string Framed(std::string_view body) {
   Append(ExtendCrc32c(Crc32c(kind.data(), kind.size()), fields.data(), fields.size()), &bytes);
   return bytes.append(fields);
 }
-// What Framed takes.
+// Returns what Framed takes.
 std::string BodyOf(const Message& message) {
   const std::string bytes = wire::Encode(message);
   return bytes[kPrefixBytes - 6] + bytes.substr(kPrefixBytes);
@@ -88,7 +88,8 @@ void TryChunk(std::string_view bytes) {
   BATON_CHECK(ViewOf(wire::Encode(*header)) == bytes);
 }
 
-// Of the input's bytes two are a place and one is what changes there.
+// Changes bytes of a signed ticket: two of the input's bytes are a place, one is what changes
+// there.
 void TryTicket(FuzzInput& input) {
   std::string body = BodyOf(wire::Open{.ticket = SignedTicket()});
   for (size_t n = 1 + input.Below(4); n > 0; --n) {

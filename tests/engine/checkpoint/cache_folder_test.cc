@@ -2,11 +2,12 @@
 #include "engine/checkpoint/cache_folder.h"
 
 #include <sys/file.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <ctime>
 #include <thread>
 
 #include "engine/checkpoint/mapped_file.h"
@@ -128,6 +129,17 @@ TEST_CASE("who waits for a writer for too long gives up, and says for whom") {
   CHECK(absl::IsDeadlineExceeded(waiting.status()));
   CHECK_THAT(std::string(waiting.status().message()), Contains("fuser " + temp.file("w.tmp")));
   CHECK(folder.Begin("v").ok());  // another file is free
+  // It waits as well where the system cannot tell of changes, and sleeps meanwhile.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::dup(STDERR_FILENO);
+  ::close(next);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &one_more) == 0);
+  const std::clock_t begin = std::clock();
+  CHECK(absl::IsDeadlineExceeded(folder.Begin("w").status()));
+  CHECK(std::clock() - begin < CLOCKS_PER_SEC / 40);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("who waits goes on when the file is there, and finds it") {
