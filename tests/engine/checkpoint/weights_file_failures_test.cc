@@ -103,10 +103,10 @@ TEST_CASE("without descriptors or memory the weights are private, or refused") {
   CHECK(InChild([] {
           int64_t pages = 0;
           std::ifstream("/proc/self/statm") >> pages;
-          const rlimit more{static_cast<rlim_t>(pages * ::getpagesize()) + (64u << 20),
+          const rlimit more{static_cast<rlim_t>(pages * ::getpagesize()) + (256u << 20),
                             RLIM_INFINITY};
           return ::setrlimit(RLIMIT_AS, &more) == 0 &&
-                 ErrorOf(256 << 20, {}).find("(Cannot allocate memory)") != std::string::npos;
+                 ErrorOf(768 << 20, {}).find("(Cannot allocate memory)") != std::string::npos;
         }) == 0);
 }
 
