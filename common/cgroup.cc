@@ -156,6 +156,38 @@ uint64_t NumberOf(const Group& group) {
   return XXH3_64bits(text.data(), text.size());
 }
 
+// The number behind a word of a file with a word and a number per line ("MemAvailable: 5 kB").
+std::optional<int64_t> NumberBehind(const std::string& word, const std::string& file) {
+  for (const std::string& line : Lines(file)) {
+    const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t number = 0;
+    if (words.size() >= 2 && words[0] == word && absl::SimpleAtoi(words[1], &number)) return number;
+  }
+  return std::nullopt;
+}
+
+// The smallest limit of a group in bytes; "max" is no number, and v1 has the largest one.
+std::optional<int64_t> MemoryLimitOf(const Group& group) {
+  std::optional<int64_t> min;
+  for (const char* file : {"/memory.max", "/memory.high", "/memory.limit_in_bytes"}) {
+    const Words words = WordsOf(group.folder + file);
+    int64_t bytes = 0;
+    if (words.size() != 1 || !absl::SimpleAtoi(words[0], &bytes) || bytes <= 0) continue;
+    if (bytes < kNoLimit && (!min || bytes < *min)) min = bytes;
+  }
+  return min;
+}
+
+// Bytes of the group's memory that the kernel does not give up.
+std::optional<int64_t> MemoryUsedBy(const Group& group) {
+  const std::string current = group.is_v2 ? "/memory.current" : "/memory.usage_in_bytes";
+  const Words words = WordsOf(group.folder + current);
+  int64_t bytes = 0;
+  if (words.size() != 1 || !absl::SimpleAtoi(words[0], &bytes)) return std::nullopt;
+  const char* const files = group.is_v2 ? "inactive_file" : "total_inactive_file";
+  return bytes - NumberBehind(files, group.folder + "/memory.stat").value_or(0);
+}
+
 }  // namespace
 
 std::optional<CpuQuota> OwnCpuQuota(const std::string& root) {
@@ -170,13 +202,20 @@ std::optional<CpuQuota> OwnCpuQuota(const std::string& root) {
 std::optional<int64_t> OwnMemoryLimit(const std::string& root) {
   std::optional<int64_t> min;
   for (const Group& group : Groups(root, "memory")) {
-    for (const char* file : {"/memory.max", "/memory.high", "/memory.limit_in_bytes"}) {
-      const Words words = WordsOf(group.folder + file);
-      int64_t bytes = 0;  // "max": no number; v1: the largest one, of whole pages
-      if (words.size() != 1 || !absl::SimpleAtoi(words[0], &bytes) || bytes <= 0) continue;
-      if (bytes >= kNoLimit) continue;
-      if (!min || bytes < *min) min = bytes;
-    }
+    const std::optional<int64_t> limit = MemoryLimitOf(group);
+    if (limit && (!min || *limit < *min)) min = limit;
+  }
+  return min;
+}
+
+std::optional<int64_t> AvailableMemory(const std::string& root) {
+  std::optional<int64_t> min = NumberBehind("MemAvailable:", root + "/proc/meminfo");
+  if (min) *min *= 1024;
+  for (const Group& group : Groups(root, "memory")) {
+    const std::optional<int64_t> limit = MemoryLimitOf(group), used = MemoryUsedBy(group);
+    if (!limit || !used) continue;
+    const int64_t left = std::max<int64_t>(0, *limit - *used);
+    if (!min || left < *min) min = left;
   }
   return min;
 }

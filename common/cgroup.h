@@ -34,5 +34,9 @@ std::optional<CpuQuota> OwnCpuQuota(const std::string& root = "");
 // (memory.max, v1 limit_in_bytes) or, if that limit is lower, slows them down (memory.high).
 // nullopt as above.
 std::optional<int64_t> OwnMemoryLimit(const std::string& root = "");
+// Bytes that this process can still take: what the machine has (MemAvailable), or what the limit of
+// a group leaves, if that is less. Memory of files that were not used lately counts as left,
+// because the kernel gives it up. nullopt: the system does not tell.
+std::optional<int64_t> AvailableMemory(const std::string& root = "");
 
 }  // namespace baton

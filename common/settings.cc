@@ -1,5 +1,6 @@
 #include "common/settings.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -20,6 +21,36 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int kMaxDepth = 4;  // names in a key
+
+// Notes where documents of a text begin, and nothing of what they say.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { starts.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  std::vector<YAML::Mark> starts{};
+};
+
+// The line of a second document; 0: there is none. Not by LoadAll: where the parser takes nothing
+// of a text, such as ",", that finds documents without end.
+int SecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts documents;
+  while (documents.starts.size() < 2 && parser.HandleNextDocument(documents)) {
+  }
+  return documents.starts.size() < 2 ? 0 : documents.starts[1].line + 1;
+}
 
 std::string BytesText(int64_t bytes) {
   constexpr struct {
@@ -352,18 +383,13 @@ absl::Status Settings::ReadText(const std::string& text, const std::string& orig
   }
   FileWalk walk(origin);
   try {  // yaml-cpp reports by exceptions; none leaves this function
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty() || (documents.size() == 1 && documents[0].IsNull())) {
-      return absl::OkStatus();
-    }
-    if (documents.size() > 1) {
-      return walk.Error(documents[1].Mark().line + 1, "",
-                        "a second document (---); only one is read");
-    }
-    if (!documents[0].IsMap()) {
+    if (const int line = SecondDocument(text); line > 0)
+      return walk.Error(line, "", "a second document (---), or what cannot be read as the first's");
+    const YAML::Node document = YAML::Load(text);
+    if (document.IsNull()) return absl::OkStatus();
+    if (!document.IsMap())
       return walk.Error(1, "", "the file must be sections of `key: value` lines");
-    }
-    RETURN_IF_ERROR(walk.Section(documents[0], "", 1));
+    RETURN_IF_ERROR(walk.Section(document, "", 1));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(origin, ":", error.mark.line + 1, ": not YAML: ", error.msg));

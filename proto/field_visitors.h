@@ -178,7 +178,7 @@ class FieldReader {
       return Refuse(absl::InvalidArgumentError(absl::StrCat(
           descriptor_->name(), " of an unknown kind: run the same version of baton everywhere")));
     int i = field->index_in_oneof();
-    ((i-- == 0 && (Message(field->number(), kinds.template emplace<Kinds>()), true)) || ...);
+    ((i-- == 0 ? Message(field->number(), kinds.template emplace<Kinds>()) : void()), ...);
   }
   // For what bounds do not say: unless `ok`, the field is refused with `what` after its name, or
   // the message with the error that `check` returns.

@@ -3,10 +3,16 @@
 # Fails on any finding; the input that shows it is then in build/fuzz/findings/TARGET.
 #   scripts/fuzz.sh [SECONDS] [TARGET...]   without arguments: 30 s of each target
 #   scripts/fuzz.sh 300 grammar             goes on from what earlier runs have kept
+#   scripts/fuzz.sh keep kv_wire            writes tests/fuzz/corpus/kv_wire.txt of what they have kept
 #   build/fuzz/tests/fuzz/grammar_fuzz build/fuzz/findings/grammar/crash-...   repeats a finding
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+keeps=
+if [ "${1:-}" = keep ]; then
+  keeps=1
+  shift
+fi
 seconds=30
 if [[ "${1:-}" =~ ^[0-9]+$ ]]; then
   seconds=$1
@@ -51,4 +57,15 @@ try() {
 }
 export -f try
 
+if [ -n "$keeps" ]; then  # the smallest inputs that lead everywhere
+  for target in "${targets[@]}"; do
+    program=build/fuzz/tests/fuzz/${target}_fuzz
+    run=build/fuzz/runs/$target
+    "$program" --seeds "$run"
+    mkdir -p tests/fuzz/corpus "$TMPDIR/$target"
+    "$program" -merge=1 "$TMPDIR/$target" "$run/inputs" "build/fuzz/corpus/$target" 2>"$run/log"
+    "$program" --pack "$TMPDIR/$target" "tests/fuzz/corpus/$target.txt"
+  done
+  exit
+fi
 printf '%s\n' "${targets[@]}" | xargs -P 2 -I '{}' bash -c 'set -euo pipefail; try "$@"' try '{}'

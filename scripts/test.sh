@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
-# test, then selected tests under AddressSanitizer + UBSan and under ThreadSanitizer, then every fuzz
-# target for 30 s.
+# test, the licences of what it links, then selected tests under AddressSanitizer + UBSan and under
+# ThreadSanitizer, then every fuzz target for 20 s.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,10 +31,11 @@ stage "packages" scripts/packages.sh
 stage "format" format
 stage "build release" build release all
 stage "test release" run_tests release
+stage "licences" scripts/licences.sh
 if [ "${1:-}" != quick ]; then
   stage "build asan" build asan sanitize_tests
   stage "test asan" run_tests asan -L sanitize
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" run_tests tsan -L tsan
-  stage "fuzz" scripts/fuzz.sh
+  stage "fuzz" scripts/fuzz.sh 20
 fi

@@ -22,6 +22,14 @@ absl::Status FileError(const std::string& path, const char* what) {
 
 }  // namespace
 
+// Linux before 5.14 does not know this advice (EINVAL): then touching the pages reads them.
+bool BringIn(const std::byte* begin, size_t size) {
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t page = address & ~(static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE)) - 1);
+  void* const first = reinterpret_cast<void*>(page);
+  return ::madvise(first, size + (address - page), MADV_POPULATE_READ) == 0 || errno == EINVAL;
+}
+
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return FileError(path, "cannot open");

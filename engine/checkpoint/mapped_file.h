@@ -11,6 +11,11 @@
 
 namespace baton {
 
+// Brings the pages of a mapping into memory, where touching them would do so one by one. False: the
+// file has none there any more, or the disk cannot read them, and touching them would end the
+// process (SIGBUS).
+bool BringIn(const std::byte* begin, size_t size);
+
 class MappedFile {
  public:
   // NotFound: not there. InvalidArgument: not a regular file. Unavailable: the system refused.

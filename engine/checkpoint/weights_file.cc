@@ -1,22 +1,20 @@
 #include "engine/checkpoint/weights_file.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
+#include "common/cgroup.h"
 #include "common/log.h"
+#include "engine/checkpoint/mapped_file.h"
 
 namespace baton {
 namespace {
@@ -49,25 +47,6 @@ struct Row {  // a row of the table
 };
 static_assert(sizeof(Row) == 48);
 
-absl::Status SystemError(const std::string& path, const char* what) {
-  return absl::UnavailableError(absl::StrCat(path, ": cannot ", what, ": ", std::strerror(errno)));
-}
-
-// Closes the descriptor at the end of the scope, which also releases the lock of a locked file.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 Row ExpectedRow(const WeightsEntry& entry, int64_t offset) {
   return {XXH64(entry.name.data(), entry.name.size(), 0), offset, entry.bytes, entry.n, entry.k, 0};
 }
@@ -83,7 +62,7 @@ uint64_t HeaderChecksum(const std::byte* file, size_t n_entries) {
 }  // namespace
 
 WeightsFile::WeightsFile(std::vector<WeightsEntry> entries, uint64_t key)
-    : entries_(std::move(entries)), key_(key) {
+    : entries_(std::move(entries)), key_(key), name_(absl::StrFormat("%016x.btnw", key)) {
   const auto page_up = [](int64_t n) { return (n + kPage - 1) / kPage * kPage; };
   bytes_ = page_up(static_cast<int64_t>(sizeof(Header) + entries_.size() * sizeof(Row)));
   for (const WeightsEntry& entry : entries_) {
@@ -137,6 +116,7 @@ void WeightsFile::WriteHeader(uint64_t fingerprint, ComputePool& pool) {
 
 // Reads the whole file, which also brings it into memory before the first request does.
 bool WeightsFile::Verify(ComputePool& pool) const {
+  if (!BringIn(data_, sizeof(Header) + entries_.size() * sizeof(Row))) return false;
   Header header;
   std::memcpy(&header, data_, sizeof(header));
   if (header.magic != kMagic || header.version != kVersion || header.byte_order != kByteOrder ||
@@ -150,79 +130,79 @@ bool WeightsFile::Verify(ComputePool& pool) const {
     Row row;
     std::memcpy(&row, data_ + sizeof(Header) + i * sizeof(Row), sizeof(row));
     Row expected = ExpectedRow(entries_[i], offsets_[i]);
+    if (!BringIn(data_ + expected.offset, static_cast<size_t>(expected.bytes))) {
+      is_intact = false;
+      return;
+    }
     expected.checksum = XXH3_64bits(data_ + expected.offset, static_cast<size_t>(expected.bytes));
     if (std::memcmp(&row, &expected, sizeof(row)) != 0) is_intact = false;
   });
   return is_intact;
 }
 
-bool WeightsFile::MapExisting(const std::string& path, ComputePool& pool) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
-  if (file.get() < 0 || ::fstat(file.get(), &facts) != 0) return false;
-  if (!S_ISREG(facts.st_mode) || facts.st_size != bytes_) {
-    LogWarn("packed weights %s have the wrong size; they are built again", path);
+bool WeightsFile::MapExisting(const CacheFolder& folder, ComputePool& pool) {
+  const absl::StatusOr<Descriptor> file = folder.Find(name_);
+  if (absl::IsNotFound(file.status())) return false;
+  const auto refuse = [&](std::string_view why) {
+    LogWarn("packed weights %s; they are built again", why);
     return false;
-  }
-  void* data = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_SHARED, file.get(), 0);
+  };
+  struct stat facts {};
+  if (!file.ok()) return refuse(std::string(file.status().message()));
+  if (::fstat(file->get(), &facts) != 0 || facts.st_size != bytes_)
+    return refuse(folder.PathOf(name_) + " have the wrong size");
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_SHARED, file->get(), 0);
   if (data == MAP_FAILED) return false;
   data_ = static_cast<std::byte*>(data);
-  ::madvise(data_, static_cast<size_t>(bytes_), MADV_WILLNEED);
   is_shared_ = true;
   if (Verify(pool)) return true;
-  LogWarn("packed weights %s are damaged; they are built again", path);
   Unmap();
   is_shared_ = false;
-  return false;
+  return refuse(folder.PathOf(name_) + " are damaged");
 }
 
-// The caller holds the lock of `path`.
-absl::Status WeightsFile::BuildFile(const std::string& path, const Fill& fill, ComputePool& pool) {
-  // One temporary name is enough: only the holder of the lock writes it, and the file of a dead
-  // process is overwritten.
-  const std::string temporary = path + ".tmp";
-  const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC,
-                               S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH));
-  if (file.get() < 0) return SystemError(temporary, "create");
-  absl::Cleanup remove = [&temporary] { ::unlink(temporary.c_str()); };
-  // Reserves the blocks: a full disk must be an error here, not a SIGBUS while packing.
-  if (const int error = ::posix_fallocate(file.get(), 0, bytes_); error != 0) {
-    errno = error;
-    return SystemError(temporary, "reserve space");
-  }
+absl::Status WeightsFile::BuildFile(CacheFolder::Draft* draft, const Fill& fill,
+                                    ComputePool& pool) {
+  RETURN_IF_ERROR(draft->Reserve(bytes_));
   void* data = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED,
-                      file.get(), 0);
-  if (data == MAP_FAILED) return SystemError(temporary, "map");
+                      draft->get(), 0);
+  if (data == MAP_FAILED)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory to map ", bytes_, " bytes: ", std::strerror(errno)));
   data_ = static_cast<std::byte*>(data);
   const absl::Status filled = FillAll(fill, pool);
   Unmap();
   RETURN_IF_ERROR(filled);
-  if (::fsync(file.get()) != 0) return SystemError(temporary, "sync");
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return SystemError(temporary, "rename");
-  std::move(remove).Cancel();
-  const Descriptor folder(
-      ::open(std::filesystem::path(path).parent_path().c_str(), O_RDONLY | O_CLOEXEC));
-  if (folder.get() >= 0) ::fsync(folder.get());  // best effort: a lost name is built again
-  return absl::OkStatus();
+  return draft->Commit();
 }
 
-absl::Status WeightsFile::LoadShared(const std::string& cache_dir, const Fill& fill,
+absl::Status WeightsFile::LoadShared(const CacheOptions& cache, const Fill& fill,
                                      ComputePool& pool) {
-  std::error_code error;
-  std::filesystem::create_directories(cache_dir, error);  // a failure shows when the lock is opened
-  const std::string path = std::filesystem::path(cache_dir) / absl::StrFormat("%016x.btnw", key_);
-  if (::access(path.c_str(), R_OK) == 0 && MapExisting(path, pool)) return absl::OkStatus();
-  const std::string lock_path = path + ".lock";
-  const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.get() < 0) return SystemError(lock_path, "create");
-  while (::flock(lock.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return SystemError(lock_path, "lock");
-  }
+  if (cache.path.empty()) return absl::FailedPreconditionError("model.weight_cache is not set");
+  ASSIGN_OR_RETURN(const CacheFolder folder, CacheFolder::Open(cache));
+  if (MapExisting(folder, pool)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(CacheFolder::Draft draft, folder.Begin(name_));
   // Another worker may have built it while this one waited.
-  if (::access(path.c_str(), R_OK) == 0 && MapExisting(path, pool)) return absl::OkStatus();
-  RETURN_IF_ERROR(BuildFile(path, fill, pool));
-  if (MapExisting(path, pool)) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, ": what was written reads back differently"));
+  if (MapExisting(folder, pool)) return absl::OkStatus();
+  RETURN_IF_ERROR(BuildFile(&draft, fill, pool));
+  if (MapExisting(folder, pool)) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(folder.PathOf(name_), ": what was written reads back differently"));
+}
+
+// The kernel promises memory that it does not have, and kills a process when it is used. why: there
+// is no shared file.
+absl::Status WeightsFile::CheckMemory(int n_processes, std::string_view why) const {
+  const int64_t machine = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const int64_t all = std::min(machine, OwnMemoryLimit().value_or(machine));
+  const int64_t now = AvailableMemory().value_or(all);
+  if (bytes_ <= now && bytes_ <= all / n_processes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%d bytes of packed weights, a copy in each of %d processes, do not fit into the memory (%d "
+      "bytes, %d of them available), and they share no file: %s. Set model.weight_cache to a "
+      "folder "
+      "of our own with room, start fewer workers, or use a smaller model or model.dtype",
+      bytes_, n_processes, all, now, why));
 }
 
 absl::Status WeightsFile::BuildPrivate(const Fill& fill, ComputePool& pool) {
@@ -230,7 +210,9 @@ absl::Status WeightsFile::BuildPrivate(const Fill& fill, ComputePool& pool) {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("no memory for %d bytes of weights; use a smaller model", bytes_));
+        absl::StrFormat("no memory for %d bytes of weights (%s): raise the limit of address space "
+                        "(ulimit -v), or use a smaller model",
+                        bytes_, std::strerror(errno)));
   }
   data_ = static_cast<std::byte*>(data);
   ::madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
@@ -239,19 +221,17 @@ absl::Status WeightsFile::BuildPrivate(const Fill& fill, ComputePool& pool) {
 
 absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Load(std::vector<WeightsEntry> entries,
                                                                uint64_t key,
-                                                               const std::string& cache_dir,
+                                                               const CacheOptions& cache,
                                                                ComputePool& pool,
                                                                const Fill& fill) {
   std::unique_ptr<WeightsFile> file(new WeightsFile(std::move(entries), key));
-  if (!cache_dir.empty()) {
-    const absl::Status shared = file->LoadShared(cache_dir, fill, pool);
-    if (shared.ok()) return file;
-    RETURN_IF_ERROR(file->fill_status_);
-    LogWarn(
-        "packed weights stay in private memory, one copy per worker: %s; set cache_dir to a "
-        "writable folder with room",
-        std::string(shared.message()));
-  }
+  const absl::Status shared = file->LoadShared(cache, fill, pool);
+  if (shared.ok()) return file;
+  RETURN_IF_ERROR(file->fill_status_);
+  const std::string why(shared.message());
+  RETURN_IF_ERROR(file->CheckMemory(cache.n_processes, why));
+  if (!cache.path.empty())
+    LogWarn("packed weights stay in private memory, one copy per worker: %s", why);
   RETURN_IF_ERROR(file->BuildPrivate(fill, pool));
   return file;
 }

@@ -1,9 +1,9 @@
 // The file of packed weights that all workers of a host map, so that n workers hold one copy. One
-// file per (model, format): <cache_dir>/<key>.btnw = header, table, entries at 4 KiB boundaries,
-// each with an XXH3 checksum. The file is built under a lock into a temporary file that replaces
-// the name only when complete and on disk; a file that is damaged in any way is built again.
-// Nothing read from the file is used as an offset or size: header and table must equal what the
-// caller's entries give. Built or mapped by the thread that loads the model, read-only afterwards.
+// file per (model, format): <folder>/<key>.btnw = header, table, entries at 4 KiB boundaries,
+// each with an XXH3 checksum. The file is a draft of the folder (cache_folder.h) until it is
+// complete and on disk; a file that is damaged in any way is built again. Nothing read from the
+// file is used as an offset or size: header and table must equal what the caller's entries give.
+// Built or mapped by the thread that loads the model, read-only afterwards.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/checkpoint/cache_folder.h"
 #include "engine/threads/compute_pool.h"
 
 namespace baton {
@@ -32,12 +33,11 @@ class WeightsFile {
   using Fill = std::function<absl::StatusOr<uint64_t>(std::span<std::byte* const> data)>;
 
   // Maps the file of `key`, building it first if it is missing or damaged; waits while another
-  // process builds it. With an empty cache_dir, or one that cannot be written (one warning), the
-  // weights live in private memory. Errors: the error of `fill`; ResourceExhausted: not enough
-  // memory for the weights.
+  // process builds it. Without a folder, or with one that cannot be used (one warning), the weights
+  // live in private memory. Errors: the error of `fill`; ResourceExhausted: not enough memory for
+  // the weights, or for a copy in each process.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Load(std::vector<WeightsEntry> entries,
-                                                           uint64_t key,
-                                                           const std::string& cache_dir,
+                                                           uint64_t key, const CacheOptions& cache,
                                                            ComputePool& pool, const Fill& fill);
   ~WeightsFile();
   WeightsFile(const WeightsFile&) = delete;
@@ -55,15 +55,17 @@ class WeightsFile {
   void WriteHeader(uint64_t fingerprint, ComputePool& pool);
   bool Verify(ComputePool& pool) const;
   absl::Status FillAll(const Fill& fill, ComputePool& pool);
-  bool MapExisting(const std::string& path, ComputePool& pool);
-  absl::Status BuildFile(const std::string& path, const Fill& fill, ComputePool& pool);
-  absl::Status LoadShared(const std::string& cache_dir, const Fill& fill, ComputePool& pool);
+  bool MapExisting(const CacheFolder& folder, ComputePool& pool);
+  absl::Status BuildFile(CacheFolder::Draft* draft, const Fill& fill, ComputePool& pool);
+  absl::Status LoadShared(const CacheOptions& cache, const Fill& fill, ComputePool& pool);
+  absl::Status CheckMemory(int n_processes, std::string_view why) const;
   absl::Status BuildPrivate(const Fill& fill, ComputePool& pool);
   void Unmap();
 
   std::vector<WeightsEntry> entries_;
   std::vector<int64_t> offsets_;  // (entries)
   uint64_t key_;
+  std::string name_;  // of the file in the folder
   int64_t bytes_ = 0;
   std::byte* data_ = nullptr;
   bool is_shared_ = false;

@@ -32,8 +32,12 @@ CpuModel::CpuModel(const EngineOptions& options, LoadedModel loaded, CpuKernels 
 absl::Status CpuModel::Load(const EngineOptions& options, void (*progress)(void*, double),
                             void* context) {
   RETURN_IF_ERROR(CheckWidths(options.model));
-  ASSIGN_OR_RETURN(weights, LoadCpuWeights(desc, *source, formats, options.cache_dir, *compute,
-                                           progress, context));
+  CacheOptions cache;
+  cache.path = options.cache_dir;
+  cache.max_bytes = options.cache_bytes;
+  cache.n_processes = options.n_processes;
+  ASSIGN_OR_RETURN(weights,
+                   LoadCpuWeights(desc, *source, formats, cache, *compute, progress, context));
   return absl::OkStatus();
 }
 

@@ -374,9 +374,9 @@ CpuLayerWeights LayerOf(const EntryIndex& index, const ModelDesc& model, int lay
 }  // namespace
 
 absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
-                                          const WeightFormats& formats,
-                                          const std::string& cache_dir, ComputePool& pool,
-                                          void (*progress)(void*, double), void* progress_context) {
+                                          const WeightFormats& formats, const CacheOptions& cache,
+                                          ComputePool& pool, void (*progress)(void*, double),
+                                          void* progress_context) {
   const Plan plan(model, source, formats);
   const uint64_t identity[2] = {source.Identity(), kPackVersion};
   const std::string name = formats.Name();
@@ -387,7 +387,7 @@ absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSo
     plan.Pack(data, pool, progress, progress_context);
     return fingerprint;
   };
-  ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache_dir, pool, fill));
+  ASSIGN_OR_RETURN(weights.file, WeightsFile::Load(plan.entries(), key, cache, pool, fill));
   if (progress != nullptr) progress(progress_context, 1.0);
   const EntryIndex index(plan, *weights.file);
   weights.lm_head = index.Matrix("lm_head");

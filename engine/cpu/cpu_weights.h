@@ -76,8 +76,8 @@ struct WeightFormats {
 
 // Maps or packs the weights. progress(context, fraction) runs on the calling thread while packing.
 absl::StatusOr<CpuWeights> LoadCpuWeights(const ModelDesc& model, const WeightSource& source,
-                                          const WeightFormats& formats,
-                                          const std::string& cache_dir, ComputePool& pool,
-                                          void (*progress)(void*, double), void* progress_context);
+                                          const WeightFormats& formats, const CacheOptions& cache,
+                                          ComputePool& pool, void (*progress)(void*, double),
+                                          void* progress_context);
 
 }  // namespace baton

@@ -16,7 +16,9 @@ void DeclareEngine(EngineOptions* options, Settings* settings) {
   settings->Choice("model.isa", &options->isa, {"auto", "avx2", "avx512", "avx512bf16", "amx"},
                    "instruction set of the kernels");
   settings->Text("model.weight_cache", &options->cache_dir,
-                 "folder of packed weights; empty = ~/.cache/baton");
+                 "folder of packed weights, ours alone (mode 0700); empty = ~/.cache/baton");
+  settings->Bytes("model.weight_cache_bytes", &options->cache_bytes, 0, int64_t{1} << 50,
+                  "bound of that folder, the least lately used weights go first; 0 = none");
   settings->Int("model.max_context", &options->max_context, 0, 1 << 24,
                 "tokens of prompt and output; 0 = the model's own");
   settings->Int("model.page_tokens", &options->page_tokens, 16, 64,

@@ -33,15 +33,18 @@ struct EngineOptions {
   int spin_us = 0;  // how long a compute thread spins for work in a step; 0 when cores are shared
   int page_tokens = 64;  // 16, 32, 64
   StepLimits limits{};
-  int max_context = 0;       // tokens of prompt and output; 0 = the model's own
-  std::string cache_dir;     // packed weights; empty = private memory
+  int max_context = 0;                       // tokens of prompt and output; 0 = the model's own
+  std::string cache_dir;                     // packed weights; empty = private memory
+  int64_t cache_bytes = int64_t{256} << 30;  // of the folder; 0 = no bound
+  int n_processes = 1;       // of this machine that load the model; without a folder a copy in each
   uint64_t random_seed = 1;  // seed of random: weights
 
   KvType kv_type() const;
 };
 
 // Declares model.*, kv.* and prefill.max_slice_tokens, which all engines of a cluster share. model,
-// threads and spin_us are chosen at the start of each. `options` must outlive `settings`.
+// threads, spin_us and n_processes are chosen at the start of each. `options` must outlive
+// `settings`.
 void DeclareEngine(EngineOptions* options, Settings* settings);
 
 }  // namespace baton

@@ -1,20 +1,14 @@
 #include "server/access/key_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/secret_file.h"
 
 namespace baton {
 namespace {
@@ -85,18 +79,6 @@ class KeyLineReader {
   const std::vector<std::string> columns_;
 };
 
-// A descriptor that closes itself.
-struct OpenFile {
-  explicit OpenFile(const std::string& path)
-      : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  const int descriptor;
-};
-
 }  // namespace
 
 bool IsKeyName(std::string_view name) {
@@ -154,40 +136,11 @@ absl::StatusOr<std::vector<KeyEntry>> ParseKeyFile(std::string_view text, const 
   return entries;
 }
 
-absl::Status CheckKeyFileMode(const std::string& path, mode_t mode, uid_t owner, uid_t us) {
-  if (owner != us && owner != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrFormat("%s: belongs to user %d; it must be ours (user %d) or root's: chown %d %s",
-                        path, owner, us, us, path));
-  }
-  if ((mode & (S_IWGRP | S_IWOTH | S_IROTH)) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrFormat("%s: its mode %04o lets others %s it: chmod 600 %s", path, mode & 07777u,
-                        (mode & (S_IWGRP | S_IWOTH)) != 0 ? "write" : "read", path));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<KeyEntry>> ReadKeyFile(const std::string& path) {
-  const OpenFile file(path);
-  struct stat about {};
-  if (file.descriptor < 0 || ::fstat(file.descriptor, &about) != 0) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": cannot be read (", std::strerror(errno), "); see --api-key-file"));
-  }
-  if (!S_ISREG(about.st_mode))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is no file; see --api-key-file"));
-  RETURN_IF_ERROR(CheckKeyFileMode(path, about.st_mode, about.st_uid, ::geteuid()));
-  std::string text;
-  char chunk[16384];
-  ssize_t n = 0;
-  while (text.size() <= kMaxFile && (n = ::read(file.descriptor, chunk, sizeof chunk)) > 0)
-    text.append(chunk, static_cast<size_t>(n));
-  if (n < 0)
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", std::strerror(errno)));
-  if (text.size() > kMaxFile)
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is longer than 1 MiB; remove lines"));
-  return ParseKeyFile(text, path);
+  const absl::StatusOr<std::string> text = ReadSecretFile(path, kMaxFile);
+  if (text.ok()) return ParseKeyFile(*text, path);
+  return absl::Status(text.status().code(),
+                      absl::StrCat(text.status().message(), " (--api-key-file)"));
 }
 
 std::string KeyLine(const KeyEntry& entry) {

@@ -4,8 +4,6 @@
 // repeat nothing of the line: somebody may have put a key there. Any thread.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,11 +28,8 @@ struct KeyEntry {
 
 // InvalidArgument: no key, or a wrong line. path: for errors.
 absl::StatusOr<std::vector<KeyEntry>> ParseKeyFile(std::string_view text, const std::string& path);
-// PermissionDenied: others than its owner may write the file, or everybody may read it, or it
-// belongs to somebody else. NotFound: it cannot be read.
+// Errors of ParseKeyFile and of ReadSecretFile (common/secret_file.h).
 absl::StatusOr<std::vector<KeyEntry>> ReadKeyFile(const std::string& path);
-// The check of ReadKeyFile. mode, owner: the file's; us: who runs this process.
-absl::Status CheckKeyFileMode(const std::string& path, mode_t mode, uid_t owner, uid_t us);
 
 std::string KeyLine(const KeyEntry& entry);  // as ParseKeyFile reads it, without a line feed
 bool IsKeyName(std::string_view name);       // also of a tenant

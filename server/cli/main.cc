@@ -3,13 +3,13 @@
 
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/secret_file.h"
 #include "server/cli/command_line.h"
 #include "server/cli/doctor.h"
 #include "server/cli/new_key.h"
@@ -20,6 +20,8 @@
 
 namespace baton {
 namespace {
+
+constexpr size_t kMaxKeyBytes = 4096;  // of the cluster key's file
 
 LogLevel LevelOf(const std::string& name) {
   if (name == "debug") return LogLevel::kDebug;
@@ -67,10 +69,9 @@ absl::StatusOr<ClusterKey> KeyFromFile(const std::string& path) {
         "a single role needs --cluster.key_file, the same file on all machines "
         "(openssl rand -hex 32)");
   }
-  std::ifstream file(path);
-  std::string text;
-  if (!(file >> text)) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  auto key = ParseKey(text);
+  ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path, kMaxKeyBytes));
+  const absl::string_view word = absl::StripAsciiWhitespace(text);
+  auto key = ParseKey({word.data(), word.size()});
   if (!key.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", std::string(key.status().message())));

@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(const Tls
                               : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   auto& pair = options.pem_key_cert_pairs.emplace_back();
   ASSIGN_OR_RETURN(pair.cert_chain, FileText("server.tls_cert", files.cert));
-  ASSIGN_OR_RETURN(pair.private_key, FileText("server.tls_key", files.key));
+  ASSIGN_OR_RETURN(pair.private_key, ReadTlsKey(files.key));
   if (!files.client_ca.empty()) {
     ASSIGN_OR_RETURN(options.pem_root_certs, FileText("server.tls_client_ca", files.client_ca));
   }

@@ -19,6 +19,9 @@ constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the n
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
 
+// Whether the answer to the request may have one: behind it the next answer would begin.
+bool HasBody(const HttpRequest& request) { return request.method != "HEAD"; }
+
 }  // namespace
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport transport)
@@ -176,7 +179,7 @@ void HttpConnection::Refuse(int status, const std::string& message) {
 void HttpConnection::Send(const HttpReply& reply) {
   deadline_ = absl::InfiniteFuture();
   pending_ += ReplyHead(reply, answered_);
-  if (answered_.method != "HEAD") pending_ += reply.body;
+  if (HasBody(answered_)) pending_ += reply.body;
   FinishAnswer(reply.close || !answered_.keep_alive);
 }
 
@@ -203,7 +206,7 @@ void HttpConnection::Write(std::string_view bytes, size_t owed) {
   pending_ += stream_head_;
   stream_head_.clear();
   if (overflowed_) return;
-  AppendChunk(bytes, answered_.is_http_1_0, &pending_);
+  if (HasBody(answered_)) AppendChunk(bytes, answered_.is_http_1_0, &pending_);
   if (unsent() > core_->options.max_unsent + owed) {
     overflowed_ = true;  // not from here: the caller is inside the handler
     pending_.clear();
@@ -218,7 +221,7 @@ void HttpConnection::EndStream() {
   streaming_ = false;
   pending_ += stream_head_;
   stream_head_.clear();
-  AppendLastChunk(answered_.is_http_1_0, &pending_);
+  if (HasBody(answered_)) AppendLastChunk(answered_.is_http_1_0, &pending_);
   FinishAnswer(answered_.is_http_1_0 || !answered_.keep_alive);
 }
 

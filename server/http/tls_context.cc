@@ -3,17 +3,16 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <functional>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/secret_file.h"
 
 namespace baton {
 namespace {
@@ -22,6 +21,7 @@ namespace {
 // others.
 constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 constexpr unsigned char kSessionId[] = "baton";
+constexpr size_t kMaxKeyBytes = 1 << 20;
 constexpr long kSessionSeconds = 3600;  // in which a client may resume
 
 std::string WhyOf(unsigned long error) {
@@ -51,15 +51,6 @@ absl::Status CheckReadable(const char* setting, const std::string& path) {
                               "): give the path of a PEM file that this user may read"));
   std::fclose(file);
   return absl::OkStatus();
-}
-
-absl::Status CheckKeyMode(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || (info.st_mode & S_IRWXO) == 0) return absl::OkStatus();
-  return Wrong("server.tls_key", path,
-               absl::StrFormat("is open to everybody on this machine (mode %04o): chmod 0640 it, "
-                               "or 0600; of a Kubernetes secret set defaultMode",
-                               info.st_mode & 07777));
 }
 
 absl::Status CheckAllGiven(const TlsFiles& files) {
@@ -95,11 +86,16 @@ absl::Status UseCertificate(SSL_CTX* context, const std::string& path, absl::Tim
   return absl::OkStatus();
 }
 
+// Without this OpenSSL asks for a passphrase on the terminal.
+int NoPassphrase(char*, int, int, void*) { return 0; }
+
 absl::Status UseKey(SSL_CTX* context, const TlsFiles& files) {
-  RETURN_IF_ERROR(CheckReadable("server.tls_key", files.key));
-  RETURN_IF_ERROR(CheckKeyMode(files.key));
-  if (SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) == 1)
-    return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, ReadTlsKey(files.key));
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bytes(
+      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(bytes.get(), nullptr, NoPassphrase, nullptr), EVP_PKEY_free);
+  if (key != nullptr && SSL_CTX_use_PrivateKey(context, key.get()) == 1) return absl::OkStatus();
   const unsigned long error = ERR_peek_last_error();
   if (ERR_GET_LIB(error) == ERR_LIB_X509 && (ERR_GET_REASON(error) == X509_R_KEY_VALUES_MISMATCH ||
                                              ERR_GET_REASON(error) == X509_R_KEY_TYPE_MISMATCH))
@@ -154,11 +150,16 @@ void SetDefaults(SSL_CTX* context) {
   SSL_CTX_set_timeout(context, kSessionSeconds);
   SSL_CTX_set_num_tickets(context, 1);
   SSL_CTX_set_alpn_select_cb(context, ChooseProtocol, nullptr);
-  // Without this OpenSSL asks for a passphrase on the terminal.
-  SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return 0; });
+  SSL_CTX_set_default_passwd_cb(context, NoPassphrase);
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadTlsKey(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadSecretFile(path, kMaxKeyBytes);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(absl::StrCat("server.tls_key: ", text.status().message()));
+}
 
 absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files) {
   RETURN_IF_ERROR(CheckAllGiven(files));

@@ -21,10 +21,14 @@ struct TlsFiles {
 
 inline constexpr absl::Duration kTlsExpiryWarning = absl::Hours(24 * 14);
 
+// The text of the file of server.tls_key, which must keep the rule of common/secret_file.h.
+// InvalidArgument as of Load.
+absl::StatusOr<std::string> ReadTlsKey(const std::string& path);
+
 class TlsContext {
  public:
   // InvalidArgument: a file is missing, unreadable, no PEM, expired, or does not fit the others; or
-  // anyone may read the key. The error names setting and file, and says what to change.
+  // the key is open to others. The error names setting and file, and says what to change.
   static absl::StatusOr<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

@@ -47,6 +47,12 @@ absl::Status TakePlace(const WorkerConfig& worker) {
   return absl::OkStatus();
 }
 
+// Returns how many processes of this machine load the model.
+int WorkersOf(const Config& config) {
+  return std::max(1,
+                  config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers));
+}
+
 // The machine's memory, or the container's if that is less.
 int64_t UsableMemory() {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
@@ -65,8 +71,7 @@ absl::StatusOr<int64_t> KvBytes(const Config& config, Role role) {
       layout.PagesFor(engine.max_context > 0 ? engine.max_context : model.max_positions);
   sizing.contexts = role == Role::kPrefill ? kPrefillContexts : kDecodeContexts;
   sizing.memory_bytes = UsableMemory();
-  sizing.n_workers =
-      config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
+  sizing.n_workers = WorkersOf(config);
   return ChooseKvBytes(sizing);
 }
 
@@ -89,6 +94,7 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
   WorkerOptions options = worker.worker;
   options.engine.model = config.model.path;
   options.engine.threads = ComputeThreads(worker.threads);
+  options.engine.n_processes = WorkersOf(config);
   // Without a supervisor it is unknown who else uses these CPUs.
   options.engine.spin_us = std::max(0, worker.spin_us);
   options.transfer.listen_host = config.cluster.worker_host;

@@ -238,5 +238,35 @@ TEST_CASE("the memory limit of a process is the smallest along its path") {
   }
 }
 
+TEST_CASE("memory is left as far as the machine and every group have some") {
+  const Root root;
+  CHECK_FALSE(AvailableMemory(root.folder()));
+  root.Write("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    8000 kB\n");
+  CHECK(AvailableMemory(root.folder()) == 8000 * 1024);
+  root.Write("/proc/self/cgroup", "0::/a\n");
+  root.Write("/proc/self/mountinfo", kV2);
+  const std::string group = "/sys/fs/cgroup/a/memory";
+  root.Write(group + ".max", "100000\n");
+  CHECK(AvailableMemory(root.folder()) == 8000 * 1024);  // it is not told what is used
+  root.Write(group + ".current", "70000\n");
+  CHECK(AvailableMemory(root.folder()) == 30000);
+  root.Write(group + ".stat", "anon 1\ninactive_file 20000\nactive_file 9\n");
+  CHECK(AvailableMemory(root.folder()) == 50000);
+  root.Write(group + ".current", "170000\n");
+  CHECK(AvailableMemory(root.folder()) == 0);
+}
+
+TEST_CASE("memory is left in a group of v1") {
+  const Root root;
+  root.Write("/proc/self/cgroup", "5:memory:/docker/77\n");
+  root.Write("/proc/self/mountinfo",
+             "34 31 0:32 /docker/77 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  const std::string group = "/sys/fs/cgroup/memory/memory";
+  root.Write(group + ".limit_in_bytes", "8192\n");
+  root.Write(group + ".usage_in_bytes", "5000\n");
+  root.Write(group + ".stat", "inactive_file 7\ntotal_inactive_file 1000\n");
+  CHECK(AvailableMemory(root.folder()) == 4192);
+}
+
 }  // namespace
 }  // namespace baton

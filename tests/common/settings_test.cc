@@ -118,6 +118,7 @@ TEST_CASE("hostile YAML is an error with a place, never a crash") {
       {"{[1]: 2}\n", "a key must be a plain name"},
       {"a: &x {p: 1}\n<<: *x\n", "unknown key"},
       {"decode: {max_batch: 4}\n---\ndecode: {max_batch: 5}\n", "a second document"},
+      {",", "a second document"},  // yaml-cpp takes nothing of it
       {"\"\\x00\": 1\n", "unknown key"},
       {"%YAML 9.9\n--- {}\n", "not YAML"},
   };

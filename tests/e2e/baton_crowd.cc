@@ -214,6 +214,7 @@ absl::Status Run(absl::Duration duration, std::chrono::microseconds step, bool* 
   std::filesystem::create_directory(folder);
   WriteModel(folder / "model");
   std::ofstream(folder / "key") << std::string(64, '1');
+  std::filesystem::permissions(folder / "key", std::filesystem::perms::owner_read);
   const ClusterKey key = [] {
     ClusterKey bytes;
     bytes.fill(0x11);

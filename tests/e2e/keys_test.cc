@@ -113,10 +113,16 @@ TEST_CASE("strangers are not served by accident, and a wrong file of keys ends t
   // A router of its own is no exception.
   const std::string cluster_key = folder.file("cluster");
   std::ofstream(cluster_key) << std::string(64, 'a') << "\n";
-  const auto single =
-      ServedBaton::StartRouter({"--demo", "--host", "::", "--cluster.key_file", cluster_key});
-  REQUIRE_FALSE(single.ok());
-  CHECK(absl::StrContains(single.status().message(), "--allow-unauthenticated"));
+  REQUIRE(::chmod(cluster_key.c_str(), 0644) == 0);
+  const auto start_router = [&](const char* host) {
+    const auto started =
+        ServedBaton::StartRouter({"--demo", "--host", host, "--cluster.key_file", cluster_key});
+    REQUIRE_FALSE(started.ok());
+    return std::string(started.status().message());
+  };
+  CHECK(absl::StrContains(start_router("127.0.0.1"), "chmod 600 " + cluster_key));
+  REQUIRE(::chmod(cluster_key.c_str(), 0600) == 0);
+  CHECK(absl::StrContains(start_router("::"), "--allow-unauthenticated"));
 }
 
 TEST_CASE("all may be served with keys, or where the operator says so") {

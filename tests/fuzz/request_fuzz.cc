@@ -4,14 +4,13 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/request_limits.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/messages_answer.h"
 #include "server/api/prepared_request.h"
 #include "server/http/http_parser.h"
-#include "tests/fuzz/file_text.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/request_check.h"
 #include "tests/fuzz/thread_time.h"
 #include "tests/fuzz/told_answer.h"
 #include "tests/server/api/field_samples.h"
@@ -26,16 +25,6 @@ constexpr size_t kHttp = std::size(kPlaces);  // the first byte's; below: a plac
 constexpr absl::Duration kMaxTime = absl::Seconds(1);
 constexpr HttpLimits kSmall = {
     .max_header = 600, .max_fields = 6, .max_line = 200, .max_target = 60, .max_body = 300};
-
-const ServedModel& Demo() {
-  static const auto* const model = [] {
-    ModelConfig config;
-    config.path = SourcePath("models/demo");
-    config.name = "demo";
-    return ServedModel::Load(config).value().release();
-  }();
-  return *model;
-}
 
 const GenerationApi* ApiOf(Endpoint endpoint) {
   switch (endpoint) {
@@ -64,25 +53,6 @@ void CheckRefusal(Endpoint endpoint, const ApiError& error) {
   const bool is_anthropic = ApiOf(endpoint) == &kMessagesApi;
   const HttpReply reply = is_anthropic ? AnthropicErrorReply(error) : ErrorReply(error);
   BATON_CHECK(told::Strict(reply.body).at("error").is_object());
-}
-
-// As Router::Submit.
-void CheckGenerate(const GenerateRequest& request) {
-  using Limits = RequestLimits;
-  const auto check = [](const FieldLimit& limit, size_t value) {
-    BATON_CHECK(CheckLimit(limit, static_cast<double>(value)).ok());
-  };
-  const size_t n_prompt = request.prompt.size();
-  check(Limits::kPromptTokens, n_prompt);
-  check(Limits::kMaxTokens, static_cast<size_t>(request.max_tokens));
-  check(Limits::kContext, n_prompt + static_cast<size_t>(request.max_tokens));
-  check(Limits::kStopTokens, request.stop_tokens.size());
-  BATON_CHECK(CheckLimit(Limits::kPromptLogprobs, request.prompt_logprobs).ok());
-  check(Limits::kPromptLogprobEntries, n_prompt * static_cast<size_t>(request.prompt_logprobs + 1));
-  BATON_CHECK(CheckSampling(request.sampling).ok());
-  for (const auto* ids : {&request.prompt, &request.stop_tokens})
-    for (const int32_t id : *ids) BATON_CHECK(id >= 0 && id < Demo().vocab);
-  BATON_CHECK(static_cast<int64_t>(n_prompt) + request.max_tokens <= Demo().max_context);
 }
 
 // A short answer, which says again what the request asked for.

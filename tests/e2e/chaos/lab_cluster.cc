@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -45,6 +46,7 @@ absl::StatusOr<std::unique_ptr<LabCluster>> LabCluster::Start(
     ASSIGN_OR_RETURN(cluster->lab_, NetworkLab::Build(WorkerNames()));
   }
   std::ofstream(folder + "/key") << std::string(64, 'a') << "\n";
+  std::filesystem::permissions(folder + "/key", std::filesystem::perms::owner_read);
   cluster->args_ = std::move(args);
   cluster->prefill_args_ = std::move(prefill_args);
   cluster->args_.insert(

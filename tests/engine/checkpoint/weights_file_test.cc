@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/weight_source.h"
-#include "engine/checkpoint/weights_file.h"
 #include "engine/cpu/machine/isa.h"
 #include "engine/load_backend.h"
 #include "engine/numerics/bf16.h"
+#include "tests/engine/checkpoint/weights_file_rig.h"
 #include "tests/engine/sequence_runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -29,45 +29,6 @@ const std::string kDemo = std::string(BATON_SOURCE_DIR) + "/models/demo";
 const std::string kBiasModel = std::string(BATON_TEST_DATA) + "/models/llama_bias_fp16";
 const std::string kTinyConfig = std::string(BATON_TEST_DATA) + "/shapes/llama-tiny.json";
 const std::string kTinyModel = "random:" + kTinyConfig;
-constexpr uint64_t kKey = 0x1234;
-constexpr uint64_t kFingerprint = 0xabcdef;
-
-const std::vector<WeightsEntry> kEntries{
-    {"first", 100, 0, 400}, {"second", 16, 32, 1024}, {"third", 5000, 0, 20000}};
-
-std::string CacheFile(const std::string& folder) { return folder + "/0000000000001234.btnw"; }
-
-// Loads three entries with known bytes; counts how often they were built.
-struct Loaded {
-  std::unique_ptr<WeightsFile> file;
-  int fills = 0;
-};
-
-Loaded Load(const std::string& cache_dir) {
-  Loaded loaded;
-  ComputePool pool(1, 0);
-  absl::StatusOr<std::unique_ptr<WeightsFile>> file =
-      WeightsFile::Load(kEntries, kKey, cache_dir, pool, [&](std::span<std::byte* const> data) {
-        ++loaded.fills;
-        for (size_t i = 0; i < kEntries.size(); ++i) {
-          std::memset(data[i], static_cast<int>(i + 1), static_cast<size_t>(kEntries[i].bytes));
-        }
-        return kFingerprint;
-      });
-  REQUIRE(file.ok());
-  loaded.file = *std::move(file);
-  return loaded;
-}
-
-bool IsIntact(const WeightsFile& file) {
-  for (size_t i = 0; i < kEntries.size(); ++i) {
-    for (int64_t b = 0; b < kEntries[i].bytes; ++b) {
-      if (file.entry(static_cast<int>(i))[b] != static_cast<std::byte>(i + 1)) return false;
-    }
-  }
-  return file.fingerprint() == kFingerprint;
-}
-
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -133,28 +94,6 @@ TEST_CASE("what a dead packer left is overwritten") {
   folder.Write("0000000000001234.btnw.tmp", "half a file");
   CHECK(IsIntact(*Load(folder.path()).file));
   CHECK(Load(folder.path()).fills == 0);
-}
-
-TEST_CASE("without a usable cache folder the weights are private") {
-  const TempFolder folder;
-  folder.Write("file", "");
-  for (const std::string& cache_dir :
-       {std::string(), folder.file("file"), std::string("/proc/none")}) {
-    INFO(cache_dir);
-    const Loaded loaded = Load(cache_dir);
-    CHECK(loaded.fills == 1);
-    CHECK_FALSE(loaded.file->is_shared());
-    CHECK(IsIntact(*loaded.file));
-  }
-}
-
-TEST_CASE("a build that cannot get its name leaves nothing behind") {
-  const TempFolder folder;
-  fs::create_directories(CacheFile(folder.path()) + "/occupied");
-  const Loaded loaded = Load(folder.path());
-  CHECK_FALSE(loaded.file->is_shared());
-  CHECK(IsIntact(*loaded.file));
-  CHECK_FALSE(fs::exists(CacheFile(folder.path()) + ".tmp"));
 }
 
 TEST_CASE("a missing cache folder is made") {

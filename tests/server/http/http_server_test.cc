@@ -63,6 +63,23 @@ TEST_CASE("a client that shuts down its side behind requests sent ahead gets the
   CHECK(Count(client.received, "HTTP/1.1 200 OK") == 20);
 }
 
+TEST_CASE("a stream in answer to HEAD has a head alone, behind which the next answer is read") {
+  HttpRig rig;
+  RawClient client(rig.port);
+  REQUIRE(client.Send("HEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n"));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
+  rig.StartStream();
+  rig.Stream("not for HEAD");
+  rig.On([&] {
+    rig.server->EndStream(rig.answers.last);
+    return 0;
+  });
+  REQUIRE(client.Send(Get("/none")));
+  REQUIRE(client.ReadUntil("404 Not Found"));
+  CHECK(Count(client.received, "HTTP/1.1 ") == 2);
+  CHECK(client.received.find("\r\n\r\nHTTP/1.1 404") != std::string::npos);
+}
+
 TEST_CASE("a header has its deadline after an early answer too") {
   HttpServerOptions options;
   options.header_timeout = absl::Milliseconds(150);

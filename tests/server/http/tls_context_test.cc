@@ -96,10 +96,13 @@ TEST_CASE("a file that this user may not read is refused") {
   REQUIRE(::chmod(rig.folder.path().c_str(), 0700) == 0);
 }
 
-TEST_CASE("a key that everybody may read is refused") {
+TEST_CASE("a key that others may read or write is refused") {
   Files rig;
-  REQUIRE(::chmod(rig.files.key.c_str(), 0644) == 0);
-  CHECK(Has(rig.Error("served.key"), "chmod 0640"));
+  for (const mode_t mode : {0644u, 0660u}) {
+    REQUIRE(::chmod(rig.files.key.c_str(), mode) == 0);
+    CHECK(Has(rig.Error("served.key"), "server.tls_key"));
+    CHECK(Has(rig.Error("served.key"), "chmod 600"));
+  }
   REQUIRE(::chmod(rig.files.key.c_str(), 0640) == 0);
   CHECK(rig.Error().empty());
 }
