@@ -1,5 +1,6 @@
 #include "proto/control_channel.h"
 
+#include <arpa/inet.h>
 #include <grpc/grpc.h>
 
 #include "proto/control_codec.h"
@@ -20,8 +21,10 @@ std::vector<ChannelArgument> ControlChannelArguments() {
 }
 
 bool IsLoopbackAddress(std::string_view address) {
-  const std::string_view host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.substr(0, 4) == "127.";
+  const std::string host(address.substr(0, address.rfind(':')));
+  in_addr number{};
+  const bool is_number = ::inet_pton(AF_INET, host.c_str(), &number) == 1;
+  return host == "localhost" || host == "[::1]" || (is_number && host.starts_with("127."));
 }
 
 }  // namespace baton

@@ -16,8 +16,8 @@ struct ChannelArgument {
 // Keepalive that notices a dead or stopped peer in about 4 s, and Baton's message size limit.
 std::vector<ChannelArgument> ControlChannelArguments();
 
-// True if host:port names this machine's loopback: localhost, [::1] or 127.*. The router serves its
-// plain-text control streams only there.
+// True if host:port names this machine's loopback: localhost, [::1] or 127.*. Plain-text
+// control streams go nowhere else.
 bool IsLoopbackAddress(std::string_view address);
 
 }  // namespace baton

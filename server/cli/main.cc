@@ -124,6 +124,11 @@ int Serve(CommandLine* line) {
         "at least one prefill and one decode worker are needed (--prefill, --decode); or one "
         "worker for both with --colocated --decode 1"));
   }
+  if (config.cluster.tls.any()) {
+    return Fail(absl::InvalidArgumentError(
+        "cluster.tls_cert, cluster.tls_key and cluster.tls_ca are for processes that are started "
+        "one by one (baton router, prefill, decode), each with a certificate of its role"));
+  }
   const absl::Status files = CheckFiles(config.server.http);
   if (!files.ok()) return Fail(files);
   SetLog(LevelOf(config.log_level), "serve");

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -140,7 +141,7 @@ class RouterEnd {
 // The worker's end.
 struct WorkerEnd {
   WorkerEnd(const std::string& address, Incarnation incarnation,
-            void (*change)(ControlClientOptions*) = nullptr) {
+            const std::function<void(ControlClientOptions*)>& change = nullptr) {
     ControlClientOptions options;
     options.router_address = address;
     options.announce = TestAnnounce(incarnation);

@@ -1,0 +1,157 @@
+// A router that went mad, or a router's message that was written wrongly: every field at its worst,
+// and any bytes. Such a message costs its own request at most: the others on the worker get the
+// same tokens, and every page comes back.
+#include <random>
+
+#include "tests/proto/every_message.h"
+#include "tests/support/control_bytes.h"
+#include "tests/support/mutated_message.h"
+#include "tests/worker/worker_fixture.h"
+
+namespace baton {
+namespace {
+
+constexpr RequestId kGood = 1'000'000;  // and upwards
+
+bool IsOf(const RouterMessage& message, RequestId request) {
+  return std::visit(
+      [request](const auto& m) {
+        if constexpr (requires { m.request_id; }) return m.request_id == request;
+        return true;  // of the whole worker: a good router says it, too
+      },
+      message);
+}
+
+class SoundRig {
+ public:
+  SoundRig() { Begin(); }
+
+  // Messages that a router might send: a whole request for this worker, its halves, its end.
+  std::vector<RouterMessage> Base(size_t kind) const {
+    PrefillRequest prefill;
+    prefill.request_id = 7;
+    prefill.epoch = 1;
+    prefill.tokens = rig_.prompt;
+    prefill.sampling.temperature = 0;
+    prefill.max_total_tokens = 24;
+    const Ticket ticket{.id = kSequenceTicket,
+                        .epoch = 1,
+                        .request_id = 7,
+                        .sink = kSelf,
+                        .promise = kSequenceTicket,
+                        .kv_pages = 5,
+                        .promise_pages = 6,
+                        .n_pages = 5};
+    SetWhole(&prefill, ticket, {.incarnation = kSelf});
+    const DecodeRequest decode{.request_id = 7,
+                               .epoch = 1,
+                               .ticket_id = kSequenceTicket,
+                               .tokens = rig_.prompt,
+                               .max_tokens = 4,
+                               .sampling = {.temperature = 0}};
+    PrefillRequest alone = prefill;  // its KV is for nobody
+    SetWhole(&alone, {}, {});
+    if (kind == 0) return {decode, prefill};
+    if (kind == 1) return {alone};
+    if (kind == 2) return {prefill};
+    if (kind == 3) return {EveryMessage()[4]};
+    return {CancelRequest{.request_id = 7, .epoch = 1}};
+  }
+  static constexpr size_t kKinds = 5;
+
+  // Takes bytes as the worker's end of the stream does.
+  void Take(const std::string& bytes) {
+    ++n_sent_;
+    auto decoded = ParseMessages(bytes);
+    if (!decoded.ok()) {
+      ++n_refused;  // the stream ends: all requests of this worker go on elsewhere
+    } else {
+      n_unreadable += static_cast<int>(decoded->unreadable.size());
+      for (RouterMessage& message : decoded->messages) {
+        if (IsOf(message, good_)) continue;
+        ++n_taken;
+        rig_.Say(std::move(message));
+      }
+    }
+    rig_.Turns();
+    if (n_sent_ % 8 == 0) Finish();
+  }
+
+  int n_taken = 0, n_unreadable = 0, n_refused = 0, n_whole = 0;
+
+ private:
+  void Begin() {
+    good_ = kGood + static_cast<RequestId>(n_whole);
+    const TicketId ticket{.high = 77, .low = good_};
+    rig_.Say(DecodeRequest{.request_id = good_,
+                           .epoch = 1,
+                           .ticket_id = ticket,
+                           .tokens = rig_.prompt,
+                           .max_tokens = 4,
+                           .sampling = {.temperature = 0}});
+  }
+  // The good request ends whole, whatever came in between; what is left of the others is cancelled.
+  void Finish() {
+    PrefillRequest request;
+    request.request_id = good_;
+    request.epoch = 1;
+    request.tokens = rig_.prompt;
+    request.sampling.temperature = 0;
+    request.max_total_tokens = 24;
+    const TicketId ticket{.high = 77, .low = good_};
+    SetWhole(&request,
+             {.id = ticket, .promise = ticket, .kv_pages = 5, .promise_pages = 6, .n_pages = 5},
+             {.incarnation = kSelf});
+    // Other requests hold pages; a router that is told so cancels, or waits.
+    rig_.Say(CancelRequest{.request_id = 7, .epoch = 1});
+    rig_.Say(request);
+    rig_.Turns();
+    std::vector<int32_t> tokens;
+    for (const TokenOut& token : rig_.tokens[good_]) tokens.push_back(token.token);
+    REQUIRE(tokens == expected_);
+    ++n_whole;
+    Begin();
+  }
+
+  WorkerFixture rig_;
+  const std::vector<int32_t> expected_ = Expected(rig_.prompt, 4).tokens;
+  RequestId good_ = 0;
+  int n_sent_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("every field of every message at its worst costs its own request at most") {
+  int n_taken = 0, n_unreadable = 0, n_whole = 0;
+  for (size_t kind = 0; kind < SoundRig::kKinds; ++kind) {
+    SoundRig rig;
+    const wire::RouterMessages base = Encoded(rig.Base(kind));
+    for (const Mutation& mutate : MutationsOf(base)) {
+      wire::RouterMessages messages = base;
+      mutate(&messages);
+      rig.Take(messages.SerializeAsString());
+    }
+    n_taken += rig.n_taken;
+    n_unreadable += rig.n_unreadable;
+    n_whole += rig.n_whole;
+  }
+  WARN(n_taken << " messages taken, " << n_unreadable << " unreadable, " << n_whole
+               << " requests whole");
+  CHECK(n_taken > 200);
+  CHECK(n_unreadable > 200);
+  CHECK(n_whole > 50);
+}
+
+TEST_CASE("20,000 messages of changed bytes cost their own requests at most") {
+  SoundRig rig;
+  std::mt19937_64 random(29);
+  for (int run = 0; run < 20000; ++run)
+    rig.Take(MutatedBytes(Encoded(rig.Base(random() % SoundRig::kKinds)), &random));
+  WARN(rig.n_taken << " messages taken, " << rig.n_unreadable << " unreadable, " << rig.n_refused
+                   << " streams ended, " << rig.n_whole << " requests whole");
+  CHECK(rig.n_taken > 2000);
+  CHECK(rig.n_unreadable > 1000);
+  CHECK(rig.n_whole > 2000);
+}
+
+}  // namespace baton
