@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <grpc/grpc.h>
+#include <grpc/support/log.h>
 
+#include "common/log.h"
 #include "proto/control_codec.h"
 
 namespace baton {
@@ -18,6 +20,10 @@ std::vector<ChannelArgument> ControlChannelArguments() {
       {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
       {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, static_cast<int>(ControlLimits::kMessageBytes)},
   };
+}
+
+void QuietGrpc() {
+  gpr_set_log_function([](gpr_log_func_args* line) { LogDebug("gRPC: %s", line->message); });
 }
 
 bool IsLoopbackAddress(std::string_view address) {

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "proto/control_channel.h"
 #include "server/cli/command_line.h"
 #include "server/cli/doctor.h"
 #include "server/cli/new_key.h"
@@ -108,6 +109,7 @@ int RunRole(CommandLine* line, const std::string& name) {
   const auto start = SingleRole(line, name);
   if (!start.ok()) return Fail(start.status());
   SetLog(LevelOf(start->config.log_level), start->config.cluster.worker_name);
+  QuietGrpc();
   if (name == "router") return RunRouter(*start);
   return RunWorker(*start, name == "prefill" ? Role::kPrefill : Role::kDecode);
 }

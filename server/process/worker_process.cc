@@ -97,6 +97,21 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
   return options;
 }
 
+// Null: control streams are plain text, which stays on this machine.
+absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
+    const ClusterConfig& cluster, Role role) {
+  if (cluster.tls.any()) {
+    ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(cluster.tls, RoleName(role)));
+    certificate->WarnOfExpiry();
+    return certificate;
+  }
+  if (IsLoopbackAddress(cluster.router)) return nullptr;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cluster.router: ", cluster.router,
+      " is not on the loopback, and the control stream would be plain text: set cluster.tls_cert, "
+      "cluster.tls_key and cluster.tls_ca"));
+}
+
 absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   const Config& config = process.config;
   WorkerStart start;
@@ -115,21 +130,6 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   if (start.role != Role::kDecode)
     RETURN_IF_ERROR(ReadCosts(ConfigOf(config, role).cost_file, &start));
   return start;
-}
-
-// Null: control streams are plain text, which stays on this machine.
-absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
-    const ClusterConfig& cluster, Role role) {
-  if (cluster.tls.any()) {
-    ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(cluster.tls, RoleName(role)));
-    certificate->WarnOfExpiry();
-    return certificate;
-  }
-  if (IsLoopbackAddress(cluster.router)) return nullptr;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cluster.router: ", cluster.router,
-      " is not on the loopback, and the control stream would be plain text: set cluster.tls_cert, "
-      "cluster.tls_key and cluster.tls_ca"));
 }
 
 void ReportProgress(void* reporter, double fraction) {

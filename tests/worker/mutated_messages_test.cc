@@ -22,9 +22,60 @@ bool IsOf(const RouterMessage& message, RequestId request) {
       message);
 }
 
+// A transfer room whose peers are all away: handoffs end when they are cancelled, and pages come
+// back when asked for.
+class LonelyTransfer {
+ public:
+  explicit LonelyTransfer(WorkerFixture* rig) : rig_(rig) {}
+
+  // Carries out all commands, and what the core says to their events.
+  void Run() {
+    while (!rig_->commands.empty()) {
+      const std::vector<TransferCommand> commands = std::exchange(rig_->commands, {});
+      for (const TransferCommand& command : commands)
+        std::visit([this](const auto& c) { On(c); }, command);
+      rig_->Turns();
+    }
+  }
+
+ private:
+  void On(const OpenHandoff& open) { REQUIRE(open_.insert(open.ticket.id).second); }
+  void On(const AwaitInflow& await) { awaited_.insert({await.ticket_id, await.epoch}); }
+  void On(const CancelHandoff& cancel) {
+    const absl::Status status = absl::CancelledError("asked to");
+    if (open_.erase(cancel.ticket_id) > 0)
+      Say(HandoffEnded{.ticket_id = cancel.ticket_id, .status = status});
+    if (awaited_.erase({cancel.ticket_id, cancel.epoch}) > 0)
+      Say(InflowFailed{.ticket_id = cancel.ticket_id, .epoch = cancel.epoch, .status = status});
+  }
+  void On(const LendPages& lend) {
+    lent_.insert(lent_.end(), lend.pages.begin(), lend.pages.end());
+    Say(ReceivePoolChanged{.free_pages = static_cast<int32_t>(lent_.size())});
+  }
+  void On(const LendHeld& held) { Say(PagesReturned{held.pages}); }  // too late
+  void On(const ReclaimPages& reclaim) {
+    const size_t n = std::min(lent_.size(), static_cast<size_t>(reclaim.n));
+    Say(PagesReturned{{lent_.end() - static_cast<std::ptrdiff_t>(n), lent_.end()}});
+    lent_.resize(lent_.size() - n);
+    Say(ReceivePoolChanged{.free_pages = static_cast<int32_t>(lent_.size())});
+  }
+  void On(const auto&) {}
+
+  void Say(TransferEvent event) { rig_->core->Handle(std::move(event)); }
+
+  WorkerFixture* const rig_;
+  std::set<TicketId> open_;
+  std::set<std::pair<TicketId, Epoch>> awaited_;
+  std::vector<int32_t> lent_;
+};
+
 class SoundRig {
  public:
   SoundRig() { Begin(); }
+  ~SoundRig() {
+    rig_.core->Close();
+    transfer_.Run();
+  }
 
   // Messages that a router might send: a whole request for this worker, its halves, its end.
   std::vector<RouterMessage> Base(size_t kind) const {
@@ -74,6 +125,7 @@ class SoundRig {
       }
     }
     rig_.Turns();
+    transfer_.Run();
     if (n_sent_ % 8 == 0) Finish();
   }
 
@@ -90,7 +142,7 @@ class SoundRig {
                            .max_tokens = 4,
                            .sampling = {.temperature = 0}});
   }
-  // The good request ends whole, whatever came in between; what is left of the others is cancelled.
+  // The good request ends whole, whatever came in between.
   void Finish() {
     PrefillRequest request;
     request.request_id = good_;
@@ -102,18 +154,23 @@ class SoundRig {
     SetWhole(&request,
              {.id = ticket, .promise = ticket, .kv_pages = 5, .promise_pages = 6, .n_pages = 5},
              {.incarnation = kSelf});
-    // Other requests hold pages; a router that is told so cancels, or waits.
-    rig_.Say(CancelRequest{.request_id = 7, .epoch = 1});
     rig_.Say(request);
     rig_.Turns();
+    transfer_.Run();
     std::vector<int32_t> tokens;
     for (const TokenOut& token : rig_.tokens[good_]) tokens.push_back(token.token);
     REQUIRE(tokens == expected_);
     ++n_whole;
+    // The stream ends: nothing of what nobody would cancel stays.
+    rig_.core->Handle(RouterEvent(RouterDisconnected{}));
+    rig_.Turns();
+    transfer_.Run();
+    rig_.core->Handle(RouterEvent(RouterConnected{}));
     Begin();
   }
 
   WorkerFixture rig_;
+  LonelyTransfer transfer_{&rig_};
   const std::vector<int32_t> expected_ = Expected(rig_.prompt, 4).tokens;
   RequestId good_ = 0;
   int n_sent_ = 0;
