@@ -40,7 +40,9 @@ class LonelyTransfer {
 
  private:
   void On(const OpenHandoff& open) { REQUIRE(open_.insert(open.ticket.id).second); }
-  void On(const AwaitInflow& await) { awaited_.insert({await.ticket_id, await.epoch}); }
+  void On(const AwaitInflow& await) {
+    REQUIRE(awaited_.insert({await.ticket_id, await.epoch}).second);
+  }
   void On(const CancelHandoff& cancel) {
     const absl::Status status = absl::CancelledError("asked to");
     if (open_.erase(cancel.ticket_id) > 0)
@@ -177,6 +179,34 @@ class SoundRig {
 };
 
 }  // namespace
+
+TEST_CASE("a ticket that another prompt has is refused, and the other prompt goes on") {
+  WorkerFixture rig;
+  LonelyTransfer transfer(&rig);
+  for (const RequestId id : {7, 8}) {
+    PrefillRequest request;
+    request.request_id = id;
+    request.epoch = 1;
+    request.tokens = rig.prompt;
+    request.sampling.temperature = 0;
+    SetWhole(&request,
+             {.id = kSequenceTicket,
+              .promise = kSequenceTicket,
+              .kv_pages = 5,
+              .promise_pages = 6,
+              .n_pages = 5},
+             {.incarnation = kSelf + 1, .address = "127.0.0.1:1"});
+    rig.Say(request);
+    rig.Turns();
+  }
+  REQUIRE(rig.ends.size() == 1);
+  CHECK(rig.ends[0].request_id == 8);
+  CHECK(rig.ends[0].reason == EndReason::kFailed);
+  CHECK(rig.ends[0].message == "a ticket of the request is not its alone");
+  transfer.Run();  // checks that the handoff is opened once
+  rig.core->Close();
+  transfer.Run();
+}
 
 TEST_CASE("every field of every message at its worst costs its own request at most") {
   int n_taken = 0, n_unreadable = 0, n_whole = 0;
