@@ -36,7 +36,7 @@ using Bio = std::unique_ptr<BIO, Freed<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 
-// What a certificate says of its owner.
+// The owner of a certificate, as the certificate names it.
 struct Owner {
   std::string cluster, role;
 };

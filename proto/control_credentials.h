@@ -17,12 +17,12 @@
 
 namespace baton {
 
-// Of a worker's end. Null: plain text.
+// Returns the credentials of a worker's end. Null: plain text.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(
     std::shared_ptr<const ClusterCertificate> certificate);
 
-// Of the router's end, with a certificate that may change. Streams keep what they began with; new
-// ones get the new certificate within a second.
+// Mutual TLS of the router's end, with a certificate that may change. Streams keep what they began
+// with; new ones get the new certificate within a second.
 class ControlServerTls {
  public:
   // Unavailable: the system gives no memory file. refusals: of peers without a stream.

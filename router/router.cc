@@ -300,7 +300,7 @@ void Router::SettleOne(Request& request, absl::Time now) {
 void Router::Retry(Request& request, const AttemptFailure& failure, absl::Time now) {
   const absl::Status status = dispatch_.Retry(request, failure, now);
   if (!status.ok()) {
-    // What workers say is for the log; clients are told what kind of failure it is.
+    // The log gets the text of the worker, the client what kind of failure it is.
     LogWarn("request %s: %s; the last time: %s", request.wanted().name,
             std::string(status.message()), failure.message);
     return End(request, status, now);

@@ -1,5 +1,5 @@
-// What the processes of a cluster on several hosts refuse at their start, and that a certificate
-// changes under a running one. The cluster itself: scripts/hosts_test.sh.
+// Processes of a cluster on several hosts: starts that are refused, and a certificate that changes
+// under a running one. The cluster itself: scripts/hosts_test.sh.
 #include <sys/wait.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// Who may join over mutual TLS, and who is refused: by certificate, by proof, by what was recorded.
-// Other workers do not notice.
+// Peers that join over mutual TLS, and peers that are refused: by certificate, by proof, by what
+// was recorded. Other workers do not notice.
 #include <array>
 #include <atomic>
 
@@ -268,7 +268,7 @@ TEST_CASE("certificates and authorities change under running streams") {
   CheckTalks(&router, &worker, 5);
   CheckTalks(&router, &of_next, 6);
 
-  // What does not serve changes nothing.
+  // A pair that does not serve changes nothing.
   files.folder().Write("router.key", TextOf(files.Files("both").key));
   router.server->ReloadCertificate();
   WorkerEnd third(router.address(), 7, With(next.Load("both")));
