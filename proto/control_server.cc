@@ -64,6 +64,9 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
   void ReloadCertificate() override {
     if (tls_ != nullptr) tls_->Reload();
   }
+  absl::Time certificate_expiry() const override {
+    return tls_ == nullptr ? absl::UnixEpoch() : tls_->expiry();
+  }
   bool TakeEvents(std::vector<ControlEvent>* out) override;
   void Send(Incarnation worker, std::vector<RouterMessage> messages) override;
   void Close(Incarnation worker, const absl::Status& reason) override;

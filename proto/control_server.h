@@ -72,6 +72,8 @@ class ControlServer {
   virtual int port() const = 0;  // any thread
   // Reads the certificate's files again; the log says how it went. Streams stay as they are.
   virtual void ReloadCertificate() = 0;  // any thread
+  // When the certificate in force expires; UnixEpoch: there is none.
+  virtual absl::Time certificate_expiry() const = 0;  // any thread
 
   // All methods below: the front thread only. Appends all waiting events to *out, in order. False:
   // there were none.

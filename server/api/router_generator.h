@@ -28,6 +28,7 @@ class RouterGenerator : public Generator {
   void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
   int control_port() const { return server_->port(); }
   void ReloadCertificate() { server_->ReloadCertificate(); }
+  absl::Time certificate_expiry() const { return server_->certificate_expiry(); }
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request) override;
   void Cancel(RequestId id) override;

@@ -194,10 +194,20 @@ int RunRouter(const RoleConfig& process) {
   // First of all: workers dial while the tokenizer loads.
   auto generator = RouterGenerator::Start(&loop, *router, *control);
   if (!generator.ok()) return Fail(generator.status());
+  GaugeMetric expiry = registry.Gauge(
+      "baton_cluster_certificate_expiry_timestamp_seconds",
+      "When the certificate of the control port expires, since 1970; 0: plain text.", {});
+  const auto tell_expiry = [&] {
+    expiry.Set(absl::ToDoubleSeconds((*generator)->certificate_expiry() - absl::UnixEpoch()));
+  };
+  tell_expiry();
+  const auto reload = [&] {
+    (*generator)->ReloadCertificate();
+    tell_expiry();
+  };
   std::optional<FileWatch> cluster_files;
   if (control->certificate != nullptr)
-    cluster_files.emplace(&loop, PathsOf(config.cluster.tls),
-                          [&] { (*generator)->ReloadCertificate(); });
+    cluster_files.emplace(&loop, PathsOf(config.cluster.tls), reload);
   process.reporter.ReportPort(StartReport::Kind::kControlPort, (*generator)->control_port());
 
   auto model = ServedModel::Load(config.model);
@@ -239,7 +249,7 @@ int RunRouter(const RoleConfig& process) {
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.OnReloadSignal([&] {
     (*server)->ReloadCertificate();
-    (*generator)->ReloadCertificate();
+    reload();
     if (watch) watch->Read();
   });
   loop.Run();

@@ -83,6 +83,13 @@ TEST_CASE("a router takes a new certificate, and counts who may not join") {
   const auto page = (*router)->client().Get("/metrics");
   REQUIRE(page.ok());
   CHECK_THAT(page->body, Contains("baton_workers_refused_total{reason=\"other_cluster\"} 0"));
+  const std::string name = "\nbaton_cluster_certificate_expiry_timestamp_seconds ";
+  const size_t at = page->body.find(name);
+  REQUIRE(at != std::string::npos);
+  const double left = std::stod(page->body.substr(at + name.size())) -
+                      absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  CHECK(left > 89 * 86400);
+  CHECK(left < 91 * 86400);
 }
 
 }  // namespace
