@@ -55,6 +55,8 @@ void AdmittedPrompts::Admit(PrefillRequest request, absl::Time now, SharedGramma
   next->grammar = std::move(grammar);
   EndEarlier(*next);
   absl::Status status = CheckRequest(next->request, facts_, pages_.layout(), pages_.total());
+  if (status.ok() && queue_.SharesTickets(*next))
+    status = absl::InvalidArgumentError("a ticket of the request is not its alone");
   if (queue_.size() >= options_.max_prompts)
     status = absl::ResourceExhaustedError(
         absl::StrFormat("prefill queue full (%d prompts)", queue_.size()));

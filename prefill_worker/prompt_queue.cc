@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/check.h"
 
 namespace baton {
@@ -35,6 +36,23 @@ PromptQueue::Found PromptQueue::FindInflow(const TicketId& id) const {
     for (PromptSlice& slice : prompt->slices)
       if (slice.inflow_open && slice.inflow_id == id) return {prompt.get(), &slice};
   return {};
+}
+
+bool PromptQueue::SharesTickets(const Prompt& next) const {
+  absl::flat_hash_set<TicketId> handoffs, inflows;
+  for (const PromptSlice& slice : next.slices) {
+    for (const SliceOutput& output : slice.outputs)
+      if (!handoffs.insert(output.id()).second) return true;
+    if (slice.has_inflow() && !inflows.insert(slice.inflow_id).second) return true;
+  }
+  return std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& prompt) {
+    const bool same_epoch = prompt->request.epoch == next.request.epoch;
+    return std::any_of(prompt->slices.begin(), prompt->slices.end(), [&](const PromptSlice& slice) {
+      if (same_epoch && slice.has_inflow() && inflows.contains(slice.inflow_id)) return true;
+      return std::any_of(slice.outputs.begin(), slice.outputs.end(),
+                         [&](const SliceOutput& output) { return handoffs.contains(output.id()); });
+    });
+  });
 }
 
 bool PromptQueue::AwaitsSlices(const Prompt& prompt) const {

@@ -45,6 +45,9 @@ class PromptQueue {
   Found FindOutput(const TicketId& ticket) const;
   // Finds the slice whose inflow has this id and may still arrive.
   Found FindInflow(const TicketId& id) const;
+  // True if a ticket of `next`, which is not here yet, is not its alone: another prompt has it, or
+  // two of its outputs or inflows. The transfer room takes each once.
+  bool SharesTickets(const Prompt& next) const;
   // True if an earlier attempt that will leave its slices to this one is not over yet.
   bool AwaitsSlices(const Prompt& prompt) const;
   // Prompts that `which` allows, in the order of admission. Valid until the next call of Select or

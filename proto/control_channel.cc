@@ -1,7 +1,10 @@
 #include "proto/control_channel.h"
 
+#include <arpa/inet.h>
 #include <grpc/grpc.h>
+#include <grpc/support/log.h>
 
+#include "common/log.h"
 #include "proto/control_codec.h"
 
 namespace baton {
@@ -19,9 +22,15 @@ std::vector<ChannelArgument> ControlChannelArguments() {
   };
 }
 
+void QuietGrpc() {
+  gpr_set_log_function([](gpr_log_func_args* line) { LogDebug("gRPC: %s", line->message); });
+}
+
 bool IsLoopbackAddress(std::string_view address) {
-  const std::string_view host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.substr(0, 4) == "127.";
+  const std::string host(address.substr(0, address.rfind(':')));
+  in_addr number{};
+  const bool is_number = ::inet_pton(AF_INET, host.c_str(), &number) == 1;
+  return host == "localhost" || host == "[::1]" || (is_number && host.starts_with("127."));
 }
 
 }  // namespace baton

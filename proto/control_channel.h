@@ -16,8 +16,12 @@ struct ChannelArgument {
 // Keepalive that notices a dead or stopped peer in about 4 s, and Baton's message size limit.
 std::vector<ChannelArgument> ControlChannelArguments();
 
-// True if host:port names this machine's loopback: localhost, [::1] or 127.*. The router serves its
-// plain-text control streams only there.
+// Sends what gRPC itself would write to stderr to the log, at level debug: it writes a line per
+// handshake that fails, and strangers can make many. Once per process, before gRPC is used.
+void QuietGrpc();
+
+// True if host:port names this machine's loopback: localhost, [::1] or 127.*. Plain-text
+// control streams go nowhere else.
 bool IsLoopbackAddress(std::string_view address);
 
 }  // namespace baton

@@ -13,6 +13,7 @@
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
 #include "proto/control_codec.h"
+#include "proto/control_credentials.h"
 #include "proto/membership.h"
 
 namespace baton {
@@ -29,7 +30,11 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+// A router that has not accepted a worker by then is dialled anew.
+constexpr absl::Duration kAnswerLimit = absl::Seconds(10);
+
+std::shared_ptr<grpc::Channel> OpenChannel(
+    const std::string& address, const std::shared_ptr<const ClusterCertificate>& certificate) {
   grpc::ChannelArguments arguments;
   for (const ChannelArgument& argument : ControlChannelArguments())
     arguments.SetInt(argument.name, argument.value);
@@ -38,38 +43,42 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ignore proxies of the environment
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(certificate), arguments);
 }
 
 }  // namespace
 
-// One attempt. Lives on the dialling thread's stack until OnDone, which comes once and last.
+// One call: the first asks for a challenge and is refused with it, the second answers it and is the
+// stream. Lives on the dialling thread's stack until OnDone, which comes once and last.
 class ControlClient::Stream
     : public grpc::ClientBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
-  explicit Stream(ControlClient* client)
+  // challenge: 0 asks for one.
+  Stream(ControlClient* client, const std::shared_ptr<grpc::Channel>& channel, uint64_t challenge)
       : client_(client),
         options_(client->options_),
-        proven_{.incarnation = client->options_.announce.incarnation, .nonce = RandomId()},
-        channel_(OpenChannel(options_.router_address)),
-        stub_(wire::Control::NewStub(channel_)) {
-    context_.AddMetadata(kWorkerProofKey,
-                         WorkerProof(options_.key, proven_.incarnation, proven_.nonce));
+        proven_{.incarnation = client->options_.announce.incarnation,
+                .nonce = RandomId(),
+                .challenge = challenge},
+        stub_(wire::Control::NewStub(channel)) {
+    if (challenge != 0) context_.AddMetadata(kWorkerProofKey, WorkerProof(options_.key, proven_));
   }
 
   void Start() {
     stub_->async()->Attach(&context_, this);
-    AppendReport({.events = {options_.announce}}, &write_);
-    writing_ = true;
-    StartWrite(&write_);
+    if (proven_.challenge != 0) {
+      AppendReport({.events = {options_.announce}}, &write_);
+      writing_ = true;
+      StartWrite(&write_);
+    }
     StartCall();
   }
 
   void OnReadInitialMetadataDone(bool ok) override {
-    if (!ok) return;  // OnDone reports the reason
+    if (!ok || proven_.challenge == 0) return;  // OnDone reports the reason
     if (!IsOurRouter())
       return GiveUp(absl::UnauthenticatedError(
-          absl::StrFormat("%s is a router with another cluster key", options_.router_address)));
+          absl::StrFormat("%s is no router, or has another cluster key", options_.router_address)));
     {
       std::lock_guard lock(client_->mutex_);
       open_ = accepted_ = !client_->stopping_;
@@ -105,6 +114,9 @@ class ControlClient::Stream
     std::lock_guard lock(client_->mutex_);
     open_ = false;
     if (reason_.ok()) reason_ = FromGrpc(status);
+    const auto& metadata = context_.GetServerTrailingMetadata();
+    if (const auto given = metadata.find(kChallengeKey); given != metadata.end())
+      given_ = ParseChallenge({given->second.data(), given->second.size()});
     done_ = true;
     client_->changed_.notify_all();  // under the lock: the dialler destroys this object right
                                      // afterwards
@@ -138,9 +150,14 @@ class ControlClient::Stream
     open_ = false;
     context_.TryCancel();
   }
+  void GiveUpLocked(const absl::Status& reason) {
+    if (reason_.ok()) reason_ = reason;
+    CancelLocked();
+  }
 
   // Read by the dialler under the mutex, or after done_.
   bool done_ = false;
+  uint64_t given_ = 0;     // the router's challenge; 0: none
   bool accepted_ = false;  // RouterConnected was delivered
   absl::Status reason_;
 
@@ -163,15 +180,10 @@ class ControlClient::Stream
     std::lock_guard lock(client_->mutex_);
     GiveUpLocked(reason);
   }
-  void GiveUpLocked(const absl::Status& reason) {
-    if (reason_.ok()) reason_ = reason;
-    CancelLocked();
-  }
 
   ControlClient* const client_;
   const ControlClientOptions& options_;
   const ProvenWorker proven_;
-  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<wire::Control::Stub> stub_;
   grpc::ClientContext context_;
   wire::RouterMessages read_;
@@ -183,7 +195,9 @@ class ControlClient::Stream
 };
 
 ControlClient::ControlClient(ControlClientOptions options)
-    : options_(std::move(options)), dialler_([this] { Dial(); }) {}
+    : options_(std::move(options)),
+      certificate_(options_.certificate),
+      dialler_([this] { Dial(); }) {}
 
 ControlClient::~ControlClient() {
   {
@@ -209,10 +223,11 @@ bool ControlClient::Pause(absl::Duration pause) {
 
 // Logs once per reason, not once per attempt.
 void ControlClient::LogRefusal(const absl::Status& reason) {
-  if (reason.code() == last_refusal_.code()) return;
+  if (reason == last_refusal_) return;
   last_refusal_ = reason;
   if (reason.code() == absl::StatusCode::kUnavailable)
-    LogInfo("waiting for the router at %s", options_.router_address);
+    LogInfo("waiting for the router at %s: %s", options_.router_address,
+            std::string(reason.message()));
   else
     LogWarn("router %s refuses this worker: %s", options_.router_address,
             std::string(reason.message()));
@@ -228,18 +243,44 @@ void ControlClient::Dial() {
   } while (Pause(pause));
 }
 
-bool ControlClient::RunStream() {
-  Stream stream(this);
-  {
-    std::unique_lock lock(mutex_);
-    if (stopping_) return false;
-    stream_ = &stream;
-    stream.Start();
-    while (!changed_.wait_for(lock, kTick, [&stream] { return stream.done_; }))
-      stream.WriteLocked();
-    stream_ = nullptr;
-    if (stopping_) return stream.accepted_;
+bool ControlClient::RunToEnd(Stream* stream) {
+  const absl::Time limit = MonotonicNow() + kAnswerLimit;
+  std::unique_lock lock(mutex_);
+  if (stopping_) return false;
+  stream_ = stream;
+  stream->Start();
+  while (!changed_.wait_for(lock, kTick, [stream] { return stream->done_; })) {
+    stream->WriteLocked();
+    if (!stream->accepted_ && MonotonicNow() > limit)
+      stream->GiveUpLocked(absl::DeadlineExceededError("it does not answer"));
   }
+  stream_ = nullptr;
+  return !stopping_;
+}
+
+void ControlClient::RereadCertificate() {
+  if (certificate_ == nullptr) return;
+  auto next = certificate_->Reload();
+  if (next.ok()) {
+    certificate_ = *std::move(next);
+  } else if (next.status() != last_bad_files_) {
+    LogError("the cluster's new certificate is refused, the one before stays: %s",
+             std::string(next.status().message()));
+  }
+  last_bad_files_ = next.status();
+}
+
+bool ControlClient::RunStream() {
+  RereadCertificate();
+  const auto channel = OpenChannel(options_.router_address, certificate_);
+  Stream asks(this, channel, 0);
+  if (!RunToEnd(&asks)) return false;
+  if (asks.given_ == 0) {
+    LogRefusal(asks.reason_);
+    return false;
+  }
+  Stream stream(this, channel, asks.given_);
+  if (!RunToEnd(&stream)) return stream.accepted_;
   if (!stream.accepted_) {
     LogRefusal(stream.reason_);
     return false;

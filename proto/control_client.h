@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "common/ticket.h"
+#include "proto/cluster_certificate.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -41,6 +43,8 @@ using RouterEvent = std::variant<RouterConnected, RouterMessages, RouterDisconne
 struct ControlClientOptions {
   std::string router_address;  // host:port
   ClusterKey key{};
+  // The worker's, for mutual TLS; its files are read again before each attempt. Null: plain text.
+  std::shared_ptr<const ClusterCertificate> certificate{};
   WorkerAnnounce announce;  // first event of every stream
   // Called on gRPC's threads and on the dialling thread, never concurrently; must only post. False:
   // no room. The stream is then given up (the router dispatches its requests elsewhere) and dialled
@@ -71,17 +75,21 @@ class ControlClient {
   class Stream;
 
   void Dial();
-  bool RunStream();  // runs until the stream ends; true: the router had accepted it
+  bool RunStream();               // runs until the stream ends; true: the router had accepted it
+  bool RunToEnd(Stream* stream);  // false: the client is stopping
   bool Pause(absl::Duration pause);
   void LogRefusal(const absl::Status& reason);
+  void RereadCertificate();
 
   const ControlClientOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  Stream* stream_ = nullptr;   // the current stream
-  absl::Status last_refusal_;  // last logged refusal; used by the dialler only
-  std::thread dialler_;        // last member: starts when all others exist
+  Stream* stream_ = nullptr;  // the current stream
+  // Used by the dialler only.
+  std::shared_ptr<const ClusterCertificate> certificate_;
+  absl::Status last_refusal_, last_bad_files_;  // last logged ones
+  std::thread dialler_;                         // last member: starts when all others exist
 };
 
 }  // namespace baton

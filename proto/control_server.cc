@@ -10,14 +10,20 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
 #include "proto/control_codec.h"
+#include "proto/control_credentials.h"
+#include "proto/join_refusals.h"
 #include "proto/membership.h"
 
 namespace baton {
 namespace {
+
+constexpr int kHandshakeMs = 10'000;
+constexpr int kCallsPerConnection = 4;  // a worker has one at a time
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
@@ -39,15 +45,28 @@ class Refusal : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterM
   void OnDone() override { delete this; }
 };
 
+// A peer that may have a stream.
+struct Admitted {
+  ProvenWorker proven;
+  std::string role;  // in its certificate; empty: plain text
+};
+
 // One mutex guards all streams and the queue of events: reactions hold it for a few moves, and the
 // front thread is the only one to contend.
 class GrpcControlServer final : public ControlServer, private wire::Control::CallbackService {
  public:
-  explicit GrpcControlServer(const ControlServerOptions& options) : options_(options) {}
+  explicit GrpcControlServer(const ControlServerOptions& options)
+      : options_(options), refusals_(std::make_shared<JoinRefusals>(options.on_refused)) {}
   ~GrpcControlServer() override { GrpcControlServer::Shutdown(); }
 
   absl::Status Listen();
   int port() const override { return port_; }
+  void ReloadCertificate() override {
+    if (tls_ != nullptr) tls_->Reload();
+  }
+  absl::Time certificate_expiry() const override {
+    return tls_ == nullptr ? absl::UnixEpoch() : tls_->expiry();
+  }
   bool TakeEvents(std::vector<ControlEvent>* out) override;
   void Send(Incarnation worker, std::vector<RouterMessage> messages) override;
   void Close(Incarnation worker, const absl::Status& reason) override;
@@ -58,17 +77,21 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
 
   grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* Attach(
       grpc::CallbackServerContext* context) override;
-  absl::StatusOr<ProvenWorker> Admit(const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<Admitted> Admit(const grpc::CallbackServerContext& context, JoinFault* fault);
+  Refusal* Challenge(grpc::CallbackServerContext* context);
   void Queue(ControlEvent event);                              // under mutex_
   void RetireLocked(Stream& stream, const absl::Status& why);  // under mutex_
   Stream* FindTaken(Incarnation worker);                       // under mutex_
   void Unlock(std::unique_lock<std::mutex>& lock);             // also wakes the consumer if needed
 
   const ControlServerOptions options_;
+  const std::shared_ptr<JoinRefusals> refusals_;
+  std::unique_ptr<ControlServerTls> tls_;  // null: plain text
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 
   std::mutex mutex_;
+  Challenges challenges_;
   std::condition_variable no_streams_;
   bool shut_down_ = false;
   absl::flat_hash_map<Incarnation, Stream*> streams_;  // not retired
@@ -82,12 +105,16 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
 class GrpcControlServer::Stream
     : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
-  Stream(GrpcControlServer* server, grpc::CallbackServerContext* context, Incarnation worker)
-      : server_(server), context_(context), worker_(worker) {}
+  Stream(GrpcControlServer* server, grpc::CallbackServerContext* context, const Admitted& admitted)
+      : server_(server),
+        context_(context),
+        worker_(admitted.proven.incarnation),
+        role_(admitted.role) {}
 
   void OnReadDone(bool ok) override {
     absl::StatusOr<WorkerReport> report = absl::UnavailableError("the worker closed its stream");
     if (ok) report = DecodeReport(read_);
+    if (ok && report.ok()) report = Checked(*std::move(report));
     std::unique_lock lock(server_->mutex_);
     if (retired_) return;
     if (!report.ok()) {
@@ -153,6 +180,7 @@ class GrpcControlServer::Stream
   GrpcControlServer* const server_;
   grpc::CallbackServerContext* const context_;
   const Incarnation worker_;
+  const std::string role_;  // in its certificate; empty: plain text
   // Guarded by server_->mutex_.
   bool retired_ = false, finished_ = false, reading_ = false, writing_ = false;
   bool taken_ = false;  // its WorkerConnected was taken
@@ -161,6 +189,20 @@ class GrpcControlServer::Stream
   absl::Status why_;
 
  private:
+  // A worker announces itself as its certificate says.
+  absl::StatusOr<WorkerReport> Checked(WorkerReport report) const {
+    for (const WorkerEvent& event : report.events) {
+      const auto* announce = std::get_if<WorkerAnnounce>(&event);
+      if (role_.empty() || announce == nullptr || role_ == RoleName(announce->role)) continue;
+      const std::string why =
+          absl::StrFormat("worker %s announces the role %s, and its certificate is for %s",
+                          announce->name, RoleName(announce->role), role_);
+      server_->refusals_->Add(JoinFault::kOtherRole, context_->peer(), why);
+      return absl::PermissionDeniedError(why);
+    }
+    return report;
+  }
+
   wire::WorkerReport read_;
   wire::RouterMessages write_;
 };
@@ -172,17 +214,24 @@ void GrpcControlServer::Unlock(std::unique_lock<std::mutex>& lock) {
 }
 
 absl::Status GrpcControlServer::Listen() {
-  if (!IsLoopbackAddress(options_.address))
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the control address %s is not on the loopback; control streams are plain "
-                        "text: use 127.0.0.1",
-                        options_.address));
+  if (options_.certificate == nullptr && !IsLoopbackAddress(options_.address))
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "router.control: %s is not on the loopback, and control streams would be plain text: set "
+        "cluster.tls_cert, cluster.tls_key and cluster.tls_ca, or use 127.0.0.1",
+        options_.address));
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (options_.certificate != nullptr) {
+    ASSIGN_OR_RETURN(tls_, ControlServerTls::Start(options_.certificate, refusals_));
+    credentials = tls_->credentials();
+  }
   grpc::ServerBuilder builder;
   builder.SetOption(std::make_unique<NoPlugins>());
   for (const ChannelArgument& argument : ControlChannelArguments())
     builder.AddChannelArgument(argument.name, argument.value);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port is an error, not shared
-  builder.AddListeningPort(options_.address, grpc::InsecureServerCredentials(), &port_);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnection);
+  builder.AddListeningPort(options_.address, credentials, &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0)
@@ -191,32 +240,51 @@ absl::Status GrpcControlServer::Listen() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ProvenWorker> GrpcControlServer::Admit(
-    const grpc::CallbackServerContext& context) const {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kWorkerProofKey);
-  if (found == metadata.end()) return CheckWorkerProof(options_.key, "");
-  return CheckWorkerProof(options_.key,
-                          std::string_view(found->second.data(), found->second.size()));
+// Gives a peer without a proof the number to make one with.
+Refusal* GrpcControlServer::Challenge(grpc::CallbackServerContext* context) {
+  std::lock_guard lock(mutex_);
+  context->AddTrailingMetadata(kChallengeKey, ChallengeText(challenges_.Give(MonotonicNow())));
+  return new Refusal(absl::UnauthenticatedError("prove the cluster key with this challenge"));
+}
+
+absl::StatusOr<Admitted> GrpcControlServer::Admit(const grpc::CallbackServerContext& context,
+                                                  JoinFault* fault) {
+  Admitted admitted;
+  if (tls_ != nullptr) {
+    ASSIGN_OR_RETURN(admitted.role, tls_->RoleOf(*context.auth_context(), fault));
+  }
+  const auto proof = context.client_metadata().find(kWorkerProofKey);
+  if (proof == context.client_metadata().end()) return admitted;  // has no incarnation
+  ASSIGN_OR_RETURN(
+      admitted.proven,
+      CheckWorkerProof(options_.key, {proof->second.data(), proof->second.size()}, fault));
+  std::lock_guard lock(mutex_);
+  if (challenges_.Take(admitted.proven.challenge, MonotonicNow())) return admitted;
+  *fault = JoinFault::kReplayedProof;
+  return absl::UnauthenticatedError(
+      "the proof of membership is for a challenge that was used, is too old, or is not of this "
+      "router");
 }
 
 grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlServer::Attach(
     grpc::CallbackServerContext* context) {
-  const absl::StatusOr<ProvenWorker> proven = Admit(*context);
-  if (!proven.ok()) {
-    LogWarn("control stream from %s refused: %s", context->peer(),
-            std::string(proven.status().message()));
-    return new Refusal(proven.status());
+  JoinFault fault{};
+  const absl::StatusOr<Admitted> admitted = Admit(*context, &fault);
+  if (!admitted.ok()) {
+    refusals_->Add(fault, context->peer(), std::string(admitted.status().message()));
+    return new Refusal(admitted.status());
   }
+  const ProvenWorker& proven = admitted->proven;
+  if (proven.incarnation == 0) return Challenge(context);
   std::unique_lock lock(mutex_);
   if (shut_down_) return new Refusal(absl::UnavailableError("the router is shutting down"));
   if (counted_streams_ >= options_.max_workers)
     return new Refusal(absl::ResourceExhaustedError(
         absl::StrFormat("the router already has %d workers", counted_streams_)));
-  if (const auto older = streams_.find(proven->incarnation); older != streams_.end())
+  if (const auto older = streams_.find(proven.incarnation); older != streams_.end())
     RetireLocked(*older->second, absl::AbortedError("the worker dialled anew"));
-  context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, *proven));
-  auto* const stream = new Stream(this, context, proven->incarnation);
+  context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, proven));
+  auto* const stream = new Stream(this, context, *admitted);
   ++n_streams_;
   ++counted_streams_;
   streams_[stream->worker_] = stream;

@@ -4,8 +4,9 @@
 //   gRPC threads -> bounded queue of ControlEvent -> TakeEvents on the front thread
 //   front thread -> Send -> bounded queue per stream -> one write in flight
 //
-// A worker proves with a MAC under the cluster key that it belongs to the cluster; other peers are
-// refused before a byte of their reports is parsed. The events of a worker are exactly
+// A worker proves with a MAC under the cluster key that it belongs to the cluster (membership.h),
+// and with a certificate where there is mutual TLS; other peers are refused before a byte of their
+// reports is parsed. The events of a worker are exactly
 // WorkerConnected, WorkerReported*, WorkerLost; a worker that dials again before its dead stream
 // was noticed replaces that stream (WorkerLost of the old one comes first).
 //
@@ -24,6 +25,8 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "common/ticket.h"
+#include "proto/cluster_certificate.h"
+#include "proto/join_fault.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -31,6 +34,10 @@ namespace baton {
 struct ControlServerOptions {
   std::string address = "127.0.0.1:0";  // host:port; port 0 picks
   ClusterKey key{};
+  // The router's. Null: plain text, and only on the loopback.
+  std::shared_ptr<const ClusterCertificate> certificate{};
+  // Called on gRPC threads for each peer that is refused.
+  std::function<void(JoinFault)> on_refused{};
   // Called on a gRPC thread when the queue of events turns from empty to not empty; must only wake
   // the consumer (for example asio::post of a drain). Not called after Shutdown returned.
   std::function<void()> wake{};
@@ -55,14 +62,18 @@ using ControlEvent = std::variant<WorkerConnected, WorkerReported, WorkerLost>;
 
 class ControlServer {
  public:
-  // Binds and listens. InvalidArgument: the address is not on the loopback. Unavailable: the
-  // address cannot be bound. Errors name the address.
+  // Binds and listens. InvalidArgument: the address is not on the loopback, and there is no
+  // certificate. Unavailable: the address cannot be bound. Errors name the address.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
   virtual ~ControlServer() = default;  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
   virtual int port() const = 0;  // any thread
+  // Reads the certificate's files again; the log says how it went. Streams stay as they are.
+  virtual void ReloadCertificate() = 0;  // any thread
+  // When the certificate in force expires; UnixEpoch: there is none.
+  virtual absl::Time certificate_expiry() const = 0;  // any thread
 
   // All methods below: the front thread only. Appends all waiting events to *out, in order. False:
   // there were none.

@@ -1,22 +1,23 @@
 #include "proto/membership.h"
 
-#include "absl/strings/escaping.h"
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kIdHex = 16;                      // 64 bits
-constexpr size_t kProofHex = 2 * kIdHex + 2 * 32;  // incarnation, nonce, MAC
+constexpr size_t kNumberHex = 16;                      // 64 bits
+constexpr size_t kProofHex = 3 * kNumberHex + 2 * 32;  // incarnation, nonce, challenge, MAC
 
-// `speaker` prevents replaying one side's proof as the other's.
-std::string Proof(const ClusterKey& key, std::string_view speaker, Incarnation incarnation,
-                  uint64_t nonce) {
-  const std::string ids = absl::StrFormat("%016x%016x", incarnation, nonce);
-  const std::string said = absl::StrFormat("baton control v1 %s %s", std::string(speaker), ids);
+// `speaker` keeps one side's proof from serving as the other's.
+std::string Proof(const ClusterKey& key, std::string_view speaker, const ProvenWorker& worker) {
+  const std::string numbers =
+      absl::StrFormat("%016x%016x%016x", worker.incarnation, worker.nonce, worker.challenge);
+  const std::string said = absl::StrFormat("baton control v2 %s %s", speaker, numbers);
   const std::array<uint8_t, 32> mac = ClusterMac(key, said.data(), said.size());
-  std::string proof = ids;
+  std::string proof = numbers;
   for (const uint8_t byte : mac) absl::StrAppendFormat(&proof, "%02x", byte);
   return proof;
 }
@@ -27,27 +28,58 @@ bool ParseHex(std::string_view text, uint64_t* value) {
 
 }  // namespace
 
-std::string WorkerProof(const ClusterKey& key, Incarnation incarnation, uint64_t nonce) {
-  return Proof(key, "worker", incarnation, nonce);
+std::string ChallengeText(uint64_t challenge) { return absl::StrFormat("%016x", challenge); }
+
+uint64_t ParseChallenge(std::string_view text) {
+  uint64_t challenge = 0;
+  return text.size() == kNumberHex && ParseHex(text, &challenge) ? challenge : 0;
+}
+
+std::string WorkerProof(const ClusterKey& key, const ProvenWorker& worker) {
+  return Proof(key, "worker", worker);
 }
 
 std::string RouterProof(const ClusterKey& key, const ProvenWorker& worker) {
-  return Proof(key, "router", worker.incarnation, worker.nonce);
+  return Proof(key, "router", worker);
 }
 
-absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string_view proof) {
+absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string_view proof,
+                                              JoinFault* fault) {
   ProvenWorker worker;
-  if (proof.size() != kProofHex || !ParseHex(proof.substr(0, kIdHex), &worker.incarnation) ||
-      !ParseHex(proof.substr(kIdHex, kIdHex), &worker.nonce) || worker.incarnation == 0)
-    return absl::UnauthenticatedError("the worker's proof of membership is missing or malformed");
-  const std::string expected = WorkerProof(key, worker.incarnation, worker.nonce);
+  if (proof.size() != kProofHex || !ParseHex(proof.substr(0, kNumberHex), &worker.incarnation) ||
+      !ParseHex(proof.substr(kNumberHex, kNumberHex), &worker.nonce) ||
+      !ParseHex(proof.substr(2 * kNumberHex, kNumberHex), &worker.challenge) ||
+      worker.incarnation == 0) {
+    *fault = JoinFault::kMissingProof;
+    return absl::UnauthenticatedError(
+        "the worker's proof of membership is missing or malformed: run the same version of baton "
+        "everywhere");
+  }
+  const std::string expected = WorkerProof(key, worker);
   unsigned difference = 0;  // constant time: reveals nothing about the position of the difference
   for (size_t i = 0; i < kProofHex; ++i)
     difference |= static_cast<unsigned char>(proof[i] ^ expected[i]);
-  if (difference != 0)
+  if (difference != 0) {
+    *fault = JoinFault::kOtherKey;
     return absl::UnauthenticatedError(
         "the worker holds another cluster key: start it with the key of this router's cluster");
+  }
   return worker;
+}
+
+uint64_t Challenges::Give(absl::Time now) {
+  if (open_.size() >= kMaxOpen) open_.pop_front();
+  open_.emplace_back(RandomId(), now);
+  return open_.back().first;
+}
+
+bool Challenges::Take(uint64_t challenge, absl::Time now) {
+  while (!open_.empty() && open_.front().second + kLife < now) open_.pop_front();
+  const auto found = std::find_if(open_.begin(), open_.end(),
+                                  [&](const auto& open) { return open.first == challenge; });
+  if (found == open_.end()) return false;
+  open_.erase(found);
+  return true;
 }
 
 }  // namespace baton

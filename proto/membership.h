@@ -1,35 +1,66 @@
-// Proof, in the first metadata of a control stream, that both ends hold the same cluster key. The
-// worker sends its incarnation, a fresh nonce and a MAC over both; the router answers with a MAC
-// over the same nonce. The proof stops strangers and mistakes on a loopback or TLS wire; against an
-// attacker who can read the wire it needs TLS. Pure functions, any thread.
+// Proof, in the metadata of a control stream, that both ends hold the same cluster key, over fresh
+// numbers of both: what was recorded of one stream opens no other one.
+//
+//   worker -> router  Attach without a proof
+//   router -> worker  refused, with a challenge: a random number that is good once
+//   worker -> router  Attach with its incarnation, its own nonce, the challenge, MAC over all three
+//   router -> worker  a MAC of its own over the three
+//
+// Over a wire that others can change it needs TLS, which keeps them from sitting in between.
+// Pure functions, any thread; Challenges: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "common/ticket.h"
+#include "proto/join_fault.h"
 
 namespace baton {
 
 // Metadata keys of the control stream.
+inline constexpr char kChallengeKey[] = "baton-challenge";  // trailing, of the refused call
 inline constexpr char kWorkerProofKey[] = "baton-worker-proof";
 inline constexpr char kRouterProofKey[] = "baton-router-proof";
 
-// Text for kWorkerProofKey: incarnation, nonce and MAC in hexadecimal.
-std::string WorkerProof(const ClusterKey& key, Incarnation incarnation, uint64_t nonce);
-
 struct ProvenWorker {
   Incarnation incarnation = 0;
-  uint64_t nonce = 0;
+  uint64_t nonce = 0;      // the worker's
+  uint64_t challenge = 0;  // the router's
 };
-// Returns the worker that a WorkerProof names. Unauthenticated: malformed, or made with another
-// key.
-absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string_view proof);
+
+// Text for kChallengeKey, and back. 0: malformed.
+std::string ChallengeText(uint64_t challenge);
+uint64_t ParseChallenge(std::string_view text);
+
+// Text for kWorkerProofKey: incarnation, nonce, challenge and MAC in hexadecimal.
+std::string WorkerProof(const ClusterKey& key, const ProvenWorker& worker);
+// Returns the worker that a WorkerProof names; its challenge is still to be checked.
+// Unauthenticated: malformed, or made with another key; *fault says which.
+absl::StatusOr<ProvenWorker> CheckWorkerProof(const ClusterKey& key, std::string_view proof,
+                                              JoinFault* fault);
 
 // Text for kRouterProofKey.
 std::string RouterProof(const ClusterKey& key, const ProvenWorker& worker);
+
+// The challenges that a router gave out and nobody has answered yet.
+class Challenges {
+ public:
+  static constexpr size_t kMaxOpen = 1024;  // one more: the oldest is forgotten
+  static constexpr absl::Duration kLife = absl::Seconds(10);
+
+  uint64_t Give(absl::Time now);  // never 0
+  // True: it was given less than kLife ago, and is answered for the first time.
+  bool Take(uint64_t challenge, absl::Time now);
+
+ private:
+  std::deque<std::pair<uint64_t, absl::Time>> open_;  // the oldest first
+};
 
 }  // namespace baton

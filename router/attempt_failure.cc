@@ -68,13 +68,13 @@ absl::Status FailureRecord::Count(const AttemptFailure& failure, bool got_on) {
   if (failure.cause == kPartFailed || failure.cause == kStuck) {
     if (++failures_ < options_.max_attempts) return absl::OkStatus();
     return absl::UnavailableError(
-        absl::StrFormat("gave up after %d attempts; the last one: %s", failures_, failure.message));
+        absl::StrFormat("gave up after %d attempts; the router's log has the reasons", failures_));
   }
   if (++losses_ < options_.max_lost_attempts) return absl::OkStatus();
   return absl::AbortedError(absl::StrFormat(
       "gave up: %d times in a row a worker was lost while it had this request, which may be the "
-      "cause; the last time: %s",
-      losses_, failure.message));
+      "cause",
+      losses_));
 }
 
 void FailureRecord::Blame(Incarnation worker) { AddOnce(&avoid_, worker); }

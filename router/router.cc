@@ -299,7 +299,12 @@ void Router::SettleOne(Request& request, absl::Time now) {
 
 void Router::Retry(Request& request, const AttemptFailure& failure, absl::Time now) {
   const absl::Status status = dispatch_.Retry(request, failure, now);
-  if (!status.ok()) return End(request, status, now);
+  if (!status.ok()) {
+    // The log gets the text of the worker, the client what kind of failure it is.
+    LogWarn("request %s: %s; the last time: %s", request.wanted().name,
+            std::string(status.message()), failure.message);
+    return End(request, status, now);
+  }
   requests_.Update(request);
 }
 

@@ -99,6 +99,7 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
   ControlClientOptions client;
   client.router_address = start.router_address;
   client.key = start.key;
+  client.certificate = start.certificate;
   client.announce = announce_;
   client.on_event = [this](RouterEvent event) { return engine_->Post(std::move(event)); };
   client_ = std::make_unique<ControlClient>(std::move(client));

@@ -13,6 +13,7 @@
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "planner/partition_table.h"
+#include "proto/cluster_certificate.h"
 #include "proto/messages.h"
 #include "worker/transfer_filter.h"
 #include "worker/worker_core.h"
@@ -35,6 +36,7 @@ struct WorkerStart {
   Role role = Role::kBoth;
   std::string router_address;  // host:port of the router's control address
   ClusterKey key{};
+  std::shared_ptr<const ClusterCertificate> certificate{};  // of control streams; null: plain text
   LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port
   double link_bytes_per_second = 0;  // rate to which make_link slows the link; 0: not slowed
   std::shared_ptr<TransferFilter> filter{};  // of commands to the KV transfer; null: none

@@ -6,12 +6,8 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RouterGenerator>> RouterGenerator::Start(
-    EventLoop* loop, const RouterOptions& options, const std::string& control_address,
-    const ClusterKey& key) {
-  std::unique_ptr<RouterGenerator> generator(new RouterGenerator(loop, options, key));
-  ControlServerOptions control;
-  control.address = control_address;
-  control.key = key;
+    EventLoop* loop, const RouterOptions& options, ControlServerOptions control) {
+  std::unique_ptr<RouterGenerator> generator(new RouterGenerator(loop, options, control.key));
   control.wake = [loop, self = generator.get()] { loop->Post([self] { self->OnControl(); }); };
   ASSIGN_OR_RETURN(generator->server_, ControlServer::Start(control));
   return generator;

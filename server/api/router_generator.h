@@ -16,17 +16,19 @@ namespace baton {
 
 class RouterGenerator : public Generator {
  public:
-  // Listens for workers. Error: the control address cannot be bound. The loop must outlive it.
+  // Listens for workers; control.wake is set here. Errors of ControlServer::Start. The loop must
+  // outlive it.
   static absl::StatusOr<std::unique_ptr<RouterGenerator>> Start(EventLoop* loop,
                                                                 const RouterOptions& options,
-                                                                const std::string& control_address,
-                                                                const ClusterKey& key);
+                                                                ControlServerOptions control);
   ~RouterGenerator() override;
 
   void SetListener(GeneratorListener* listener) { listener_ = listener; }
   // Called after workers came or went.
   void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
   int control_port() const { return server_->port(); }
+  void ReloadCertificate() { server_->ReloadCertificate(); }
+  absl::Time certificate_expiry() const { return server_->certificate_expiry(); }
 
   absl::StatusOr<RequestId> Submit(GenerateRequest request) override;
   void Cancel(RequestId id) override;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/secret_file.h"
+#include "proto/control_channel.h"
 #include "server/cli/command_line.h"
 #include "server/cli/doctor.h"
 #include "server/cli/new_key.h"
@@ -109,6 +110,7 @@ int RunRole(CommandLine* line, const std::string& name) {
   const auto start = SingleRole(line, name);
   if (!start.ok()) return Fail(start.status());
   SetLog(LevelOf(start->config.log_level), start->config.cluster.worker_name);
+  QuietGrpc();
   if (name == "router") return RunRouter(*start);
   return RunWorker(*start, name == "prefill" ? Role::kPrefill : Role::kDecode);
 }
@@ -124,6 +126,11 @@ int Serve(CommandLine* line) {
     return Fail(absl::InvalidArgumentError(
         "at least one prefill and one decode worker are needed (--prefill, --decode); or one "
         "worker for both with --colocated --decode 1"));
+  }
+  if (config.cluster.tls.any()) {
+    return Fail(absl::InvalidArgumentError(
+        "cluster.tls_cert, cluster.tls_key and cluster.tls_ca are for processes that are started "
+        "one by one (baton router, prefill, decode), each with a certificate of its role"));
   }
   const absl::Status files = CheckFiles(config.server.http);
   if (!files.ok()) return Fail(files);

@@ -25,7 +25,9 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
 }
 
 void DeclareRouterProcess(RouterConfig* router, Settings* settings) {
-  settings->Text("router.control", &router->control, "host:port where workers dial; port 0 picks");
+  settings->Text(
+      "router.control", &router->control,
+      "host:port where workers dial; port 0 picks; beyond the loopback with cluster.tls_* alone");
   DeclareRouter(&router->router, settings);
 }
 
@@ -56,6 +58,13 @@ void DeclareCluster(ClusterConfig* cluster, Settings* settings) {
   settings->Text("cluster.router", &cluster->router, "router's control address, for a single role");
   settings->Text("cluster.key_file", &cluster->key_file,
                  "file with the cluster key (64 hex digits), for a single role");
+  settings->Text("cluster.tls_cert", &cluster->tls.cert,
+                 "PEM file of a single role's certificate for control streams, made for the name "
+                 "baton://CLUSTER/ROLE; empty = plain text, on the loopback alone");
+  settings->Text("cluster.tls_key", &cluster->tls.key,
+                 "PEM file of that certificate's key, not open to everybody");
+  settings->Text("cluster.tls_ca", &cluster->tls.ca,
+                 "PEM file of the authorities that sign the cluster's certificates");
   settings->Text("cluster.worker_host", &cluster->worker_host,
                  "address workers listen on for KV and metrics");
   settings->Text("cluster.worker_name", &cluster->worker_name, "name in logs and metrics");

@@ -12,6 +12,7 @@
 #include "common/settings.h"
 #include "common/status.h"
 #include "lab/lab_config.h"
+#include "proto/cluster_certificate.h"
 #include "router/router_options.h"
 #include "server/access/access_options.h"
 #include "server/api/api_front_options.h"
@@ -58,6 +59,7 @@ struct ClusterConfig {
   bool colocated = false;
   std::string router;    // host:port of the router's control address (single roles)
   std::string key_file;  // 32 bytes as hex (single roles)
+  ClusterTlsFiles tls;   // of control streams (single roles); none: plain text, on the loopback
   std::string worker_host = "127.0.0.1";  // where workers listen for KV and metrics
   std::string worker_name;                // "prefill0"; empty = role and process id
   int metrics_port = 0;                   // of a worker's /metrics; 0: picked

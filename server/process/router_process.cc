@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +15,7 @@
 #include "server/api/router_generator.h"
 #include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
+#include "server/http/file_watch.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 
@@ -91,6 +95,33 @@ absl::StatusOr<RouterOptions> OptionsOf(const Config& config) {
   return options;
 }
 
+std::vector<std::string> PathsOf(const ClusterTlsFiles& files) {
+  return {files.cert, files.key, files.ca};
+}
+
+// Declares what is counted of peers that may not join, and returns who counts: any thread.
+std::function<void(JoinFault)> CountRefusals(MetricsRegistry* registry) {
+  std::vector<CounterMetric> counters;
+  for (const char* reason : kJoinFaultNames)
+    counters.push_back(registry->Counter("baton_workers_refused_total",
+                                         "Peers of the control port that were refused, by reason.",
+                                         {{"reason", reason}}));
+  return [counters](JoinFault fault) mutable { counters[static_cast<size_t>(fault)].Add(); };
+}
+
+absl::StatusOr<ControlServerOptions> ControlOf(const RoleConfig& process,
+                                               MetricsRegistry* registry) {
+  ControlServerOptions control;
+  control.address = process.config.router.control;
+  control.key = process.key;
+  control.on_refused = CountRefusals(registry);
+  if (const ClusterTlsFiles& files = process.config.cluster.tls; files.any()) {
+    ASSIGN_OR_RETURN(control.certificate, ClusterCertificate::Load(files, kRouterRole));
+    control.certificate->WarnOfExpiry();
+  }
+  return control;
+}
+
 int ExpectedWorkers(const Config& config) {
   return config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
 }
@@ -157,9 +188,26 @@ int RunRouter(const RoleConfig& process) {
   const HostNames hosts(config.server.http.host, access.allowed_hosts);
   const auto router = OptionsOf(config);
   if (!router.ok()) return Fail(router.status());
+  MetricsRegistry registry;
+  const auto control = ControlOf(process, &registry);
+  if (!control.ok()) return Fail(control.status());
   // First of all: workers dial while the tokenizer loads.
-  auto generator = RouterGenerator::Start(&loop, *router, config.router.control, process.key);
+  auto generator = RouterGenerator::Start(&loop, *router, *control);
   if (!generator.ok()) return Fail(generator.status());
+  GaugeMetric expiry = registry.Gauge(
+      "baton_cluster_certificate_expiry_timestamp_seconds",
+      "When the certificate of the control port expires, since 1970; 0: plain text.", {});
+  const auto tell_expiry = [&] {
+    expiry.Set(absl::ToDoubleSeconds((*generator)->certificate_expiry() - absl::UnixEpoch()));
+  };
+  tell_expiry();
+  const auto reload = [&] {
+    (*generator)->ReloadCertificate();
+    tell_expiry();
+  };
+  std::optional<FileWatch> cluster_files;
+  if (control->certificate != nullptr)
+    cluster_files.emplace(&loop, PathsOf(config.cluster.tls), reload);
   process.reporter.ReportPort(StartReport::Kind::kControlPort, (*generator)->control_port());
 
   auto model = ServedModel::Load(config.model);
@@ -167,7 +215,6 @@ int RunRouter(const RoleConfig& process) {
   if (const int64_t bytes = config.server.api.text_cache; bytes > 0)
     (*model)->segments = std::make_unique<SegmentCache>(static_cast<size_t>(bytes));
   (*model)->text_limit = config.server.api.text_deadline;
-  MetricsRegistry registry;
   TextPool pool({.n_threads = config.server.text_threads,
                  .max_jobs = static_cast<size_t>(router->max_waiting),
                  .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
@@ -202,6 +249,7 @@ int RunRouter(const RoleConfig& process) {
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.OnReloadSignal([&] {
     (*server)->ReloadCertificate();
+    reload();
     if (watch) watch->Read();
   });
   loop.Run();

@@ -17,6 +17,7 @@
 #include "kvtransfer/links/ucx_link.h"
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
+#include "proto/control_channel.h"
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
 #include "server/process/partition_file.h"
@@ -102,6 +103,21 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
   return options;
 }
 
+// Null: control streams are plain text, which stays on this machine.
+absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
+    const ClusterConfig& cluster, Role role) {
+  if (cluster.tls.any()) {
+    ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(cluster.tls, RoleName(role)));
+    certificate->WarnOfExpiry();
+    return certificate;
+  }
+  if (IsLoopbackAddress(cluster.router)) return nullptr;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cluster.router: ", cluster.router,
+      " is not on the loopback, and the control stream would be plain text: set cluster.tls_cert, "
+      "cluster.tls_key and cluster.tls_ca"));
+}
+
 absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   const Config& config = process.config;
   WorkerStart start;
@@ -109,6 +125,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.role = config.cluster.colocated ? Role::kBoth : role;
   start.router_address = config.cluster.router;
   start.key = process.key;
+  ASSIGN_OR_RETURN(start.certificate, CertificateOf(config.cluster, start.role));
   const LinkPace pace = PaceOf(config.lab.link);
   start.make_link =
       Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "control.grpc.pb.h"
 #include "proto/control_channel.h"
-#include "proto/membership.h"
+#include "tests/support/bare_control.h"
 #include "tests/support/control_ends.h"
 
 namespace baton {
@@ -26,7 +26,7 @@ class BareStream : public grpc::ClientBidiReactor<wire::WorkerReport, wire::Rout
       : channel_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
         stub_(wire::Control::NewStub(channel_)),
         context_(context) {
-    context_->AddMetadata(kWorkerProofKey, WorkerProof(key, 5, 1));
+    context_->AddMetadata(kWorkerProofKey, FreshProof(channel_, key, 5));
   }
   void Start() {
     stub_->async()->Attach(context_, this);

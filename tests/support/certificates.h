@@ -43,11 +43,13 @@ class TestAuthority {
   std::string pem() const { return Pem(certificate_); }
   X509* certificate() const { return certificate_; }
 
-  // Valid from `begin` to `end`, of now; for localhost and 127.0.0.1.
+  // Valid from `begin` to `end`, of now; for localhost, 127.0.0.1 and what `more` names
+  // ("URI:baton://blue/router").
   TestCertificate Issue(const std::string& name, absl::Duration begin = absl::Hours(-1),
-                        absl::Duration end = absl::Hours(24 * 90)) {
+                        absl::Duration end = absl::Hours(24 * 90), const std::string& more = "") {
     EVP_PKEY* key = EVP_EC_gen("P-256");
-    X509* certificate = Sign(name, key, begin, end, "CA:FALSE", "DNS:localhost,IP:127.0.0.1");
+    X509* certificate = Sign(name, key, begin, end, "CA:FALSE",
+                             "DNS:localhost,IP:127.0.0.1" + (more.empty() ? "" : "," + more));
     BIO* out = BIO_new(BIO_s_mem());
     REQUIRE(PEM_write_bio_PrivateKey(out, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
     TestCertificate issued{Pem(certificate), Text(out)};

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,16 +87,21 @@ class RouterEnd {
     REQUIRE(started.ok());
     server = *std::move(started);
   }
-  template <typename Wanted>
-  std::optional<Wanted> Next(absl::Duration limit = absl::Seconds(10)) {
+  std::optional<ControlEvent> NextAny(absl::Duration limit = absl::Seconds(10)) {
     const absl::Time end = absl::Now() + limit;
     while (taken_.empty())
       if (!Take(end)) return std::nullopt;
     ControlEvent event = std::move(taken_.front());
     taken_.pop_front();
-    INFO("event of kind " << event.index());
-    REQUIRE(std::holds_alternative<Wanted>(event));
-    return std::get<Wanted>(std::move(event));
+    return event;
+  }
+  template <typename Wanted>
+  std::optional<Wanted> Next(absl::Duration limit = absl::Seconds(10)) {
+    std::optional<ControlEvent> event = NextAny(limit);
+    if (!event.has_value()) return std::nullopt;
+    INFO("event of kind " << event->index());
+    REQUIRE(std::holds_alternative<Wanted>(*event));
+    return std::get<Wanted>(*std::move(event));
   }
   // Waits until the worker is connected and has announced itself.
   void AwaitWorker(Incarnation worker) {
@@ -140,7 +146,7 @@ class RouterEnd {
 // The worker's end.
 struct WorkerEnd {
   WorkerEnd(const std::string& address, Incarnation incarnation,
-            void (*change)(ControlClientOptions*) = nullptr) {
+            const std::function<void(ControlClientOptions*)>& change = nullptr) {
     ControlClientOptions options;
     options.router_address = address;
     options.announce = TestAnnounce(incarnation);

@@ -1,0 +1,58 @@
+#include "common/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace baton {
+namespace {
+
+// Returns what a line has after level and process.
+std::string Written(const std::string& text) {
+  std::array<int, 2> pipe;
+  REQUIRE(::pipe2(pipe.data(), O_CLOEXEC) == 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(pipe[1], STDERR_FILENO);
+  LogWarn("%s", text);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  ::close(pipe[1]);
+  std::array<char, 4096> line;
+  const ssize_t n = ::read(pipe[0], line.data(), line.size());
+  ::close(pipe[0]);
+  REQUIRE(n > 0);
+  const std::string all(line.data(), static_cast<size_t>(n));
+  const size_t at = all.find("baton     ");
+  REQUIRE(at != std::string::npos);
+  REQUIRE(all.back() == '\n');
+  return all.substr(at + 10, all.size() - at - 11);
+}
+
+}  // namespace
+
+TEST_CASE("plain text and characters of UTF-8 are written as they are") {
+  for (const char* text :
+       {"", "worker w5 is lost: \"why\" \\ 100 %", "Qwen3-é-模型-\xf0\x9f\x98\x80"})
+    CHECK(Written(text) == text);
+}
+
+TEST_CASE("what peers send stays within its line and steers no terminal") {
+  CHECK(Written("a\nerror forged") == "a\\x0aerror forged");
+  CHECK(Written("\x1b[31m\r\t\x7f") == "\\x1b[31m\\x0d\\x09\\x7f");
+  CHECK(Written(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(Written("\xc2\x9b!") == "\\xc2\\x9b!");  // a control character beyond ASCII
+}
+
+TEST_CASE("bytes that are no UTF-8 are written as numbers") {
+  CHECK(Written("\xff\xc0") == "\\xff\\xc0");
+  CHECK(Written("\xc1\x81") == "\\xc1\\x81");  // longer than need be
+  CHECK(Written("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
+  CHECK(Written("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // half a surrogate pair
+  CHECK(Written("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last character
+  CHECK(Written("\xe6\xa8") == "\\xe6\\xa8");                    // cut
+}
+
+}  // namespace baton
