@@ -1,5 +1,6 @@
 // Processes of a cluster on several hosts: starts that are refused, and a certificate that changes
 // under a running one. The cluster itself: scripts/hosts_test.sh.
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
