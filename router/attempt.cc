@@ -55,6 +55,13 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
+  std::vector<AttemptRecord>& records = timeline_.records;
+  if (records.size() == AttemptRecord::kMax) records.erase(records.begin());
+  records.push_back({.number = static_cast<int>(order_.epoch),
+                     .sent = order_.since_submitted,
+                     .prefill_worker = timeline_.prefill_worker,
+                     .decode_worker = timeline_.decode_worker,
+                     .prefill_heads = timeline_.prefill_heads});
 }
 
 absl::Time Attempt::Alarm() const {
@@ -113,6 +120,9 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
+  const absl::Time began =
+      Record(WorkSpan::Kind::kPrefill, from, absl::Microseconds(computed.compute_us), now);
+  Record(WorkSpan::Kind::kPrefillQueue, from, absl::Microseconds(computed.queue_us), began);
   return absl::OkStatus();
 }
 
@@ -142,6 +152,13 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
+    const absl::Time began =
+        Record(WorkSpan::Kind::kDecode, from, absl::Microseconds(ended.compute_us), now);
+    const absl::Time arrived =
+        Record(WorkSpan::Kind::kDecodeQueue, from, absl::Microseconds(ended.queue_us), began);
+    Record(WorkSpan::Kind::kTransfer, from, absl::Microseconds(ended.transfer_us), arrived);
+  } else if (of_head) {
+    Record(WorkSpan::Kind::kPrefill, from, now - sent_, now);
   }
   if (of_head && order_.epoch == 1) timeline_.reused_tokens += ended.reused_tokens;
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
@@ -209,6 +226,18 @@ void Attempt::NoteOutcome(absl::Time now) {
 
 void Attempt::BearLateness(absl::Duration late) {
   late_at_ = sent_ + order_.expected + kNotLate + late;
+}
+
+absl::Time Attempt::Record(WorkSpan::Kind kind, Incarnation worker, absl::Duration took,
+                           absl::Time end) {
+  const absl::Time begin = std::max(sent_, end - took);
+  if (took <= absl::ZeroDuration()) return begin;
+  const absl::Duration sent = order_.since_submitted;
+  timeline_.records.back().spans.push_back({.kind = kind,
+                                            .worker = NameOf(worker),
+                                            .begin = sent + (begin - sent_),
+                                            .end = sent + (end - sent_)});
+  return begin;
 }
 
 bool Attempt::got_on() const { return n_emitted_ >= kGotOn; }

@@ -19,6 +19,7 @@ class Attempt {
     AttemptSpec spec{};
     std::map<Incarnation, std::string> names{{0, ""}};  // of the plan's workers
     AttemptFault::Handoffs handoffs{};                  // between these workers
+    absl::Duration since_submitted{};                   // when it is sent
     // Time to the first token, as predictions of its kind turn out; infinite: unknown.
     absl::Duration expected = absl::InfiniteDuration();
   };
@@ -82,6 +83,8 @@ class Attempt {
 
  private:
   void NoteOutcome(absl::Time now);
+  // Records work that ended at `end` and took so long; returns when it began.
+  absl::Time Record(WorkSpan::Kind kind, Incarnation worker, absl::Duration took, absl::Time end);
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement. Heads
   // that hand KV to the tail alone are needed until it, which has all of that by then, has computed
   // a token.
