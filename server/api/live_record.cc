@@ -72,9 +72,9 @@ void WriteAttempt(JsonWriter& json, const AttemptRecord& attempt, absl::Duration
     json.Field("number", attempt.number);
     json.FixedField("sent_ms", Ms(before + attempt.sent), 2);
     json.Array("prefill", [&] {
-      for (const std::string_view head :
-           absl::StrSplit(attempt.prefill_heads, ',', absl::SkipEmpty()))
-        json.Value(head);
+      const std::vector<std::string> heads =
+          absl::StrSplit(attempt.prefill_heads, ',', absl::SkipEmpty());
+      for (const std::string& head : heads) json.Value(head);
       json.Value(attempt.prefill_worker);
     });
     json.FieldOrNull("decode", attempt.decode_worker);
@@ -176,7 +176,7 @@ void LiveRecord::OnFinished(const RunningRequest& request, const FinishedRequest
 }
 
 LiveRecord::Cursor LiveRecord::Read(std::string_view cursor) const {
-  const std::vector<std::string_view> parts = absl::StrSplit(cursor, '-');
+  const std::vector<std::string> parts = absl::StrSplit(std::string(cursor), '-');
   Cursor read;
   if (parts.size() != 3 || parts[0] != instance_ || !absl::SimpleAtoi(parts[1], &read.n_finished) ||
       !absl::SimpleAtoi(parts[2], &read.second))

@@ -95,15 +95,17 @@ export class LivePoll {
     clearTimeout(this.timer);
     if (document.hidden || this.asking) return;
     this.asking = true;
+    let goesOn = true;
     try {
       const live = await getJson(`v1/cluster/live?after=${this.cursor}`, 5);
       this.cursor = live.cursor;
       this.onLive(live);
     } catch (error) {
       this.onError(error);
+      goesOn = !(error.status === 401 || error.status === 403); // until there is another key
     }
     this.asking = false;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(), this.period);
+    if (goesOn) this.timer = setTimeout(() => this.ask(), this.period);
   }
 }

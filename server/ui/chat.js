@@ -131,7 +131,8 @@ export class Chat {
     this.prompt.value = "";
     this.fit();
     this.turn("user", "You", text);
-    this.history.push({ role: "user", content: text });
+    const history = this.history; // of this conversation, also when another one is begun meanwhile
+    history.push({ role: "user", content: text });
     const answer = new Answer(this);
     const abort = new AbortController();
     this.abort = abort;
@@ -148,8 +149,8 @@ export class Chat {
     }
     this.abort = null;
     this.setRunning(false);
-    if (answer.text) this.history.push({ role: "assistant", content: answer.text });
-    else this.history.pop(); // asked again, it stands once
+    if (answer.text) history.push({ role: "assistant", content: answer.text });
+    else history.pop(); // asked again, it stands once
     this.follow(false);
   }
 

@@ -26,13 +26,11 @@ export class Latencies {
   last = 0;
 
   add(told, now) {
+    if (now <= this.last) this.seconds.clear(); // of a server that ran before on another clock
     for (const [second, sizes] of told) this.seconds.set(second, sizes);
     this.last = now - 1;
     for (const second of this.seconds.keys())
       if (second <= this.last - kSeconds) this.seconds.delete(second);
-  }
-  forget() {
-    this.seconds.clear();
   }
   // Sizes of all latencies of the seconds (end - n, end], ascending.
   sizes(end, n) {

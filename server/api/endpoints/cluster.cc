@@ -1,7 +1,6 @@
 // GET /v1/cluster: what the router knows of its workers. GET /v1/cluster/live: the same and more,
 // for pages and terminals that show what goes on; ?after=CURSOR of the answer before leaves out
 // what that one told.
-#include "absl/strings/strip.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/json_writer.h"
 
@@ -37,9 +36,9 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
 
 void AnswerClusterLive(ApiFront& front, ApiCall call) {
   std::string_view cursor = call.request.query;
-  if (!absl::ConsumePrefix(&cursor, "after=")) cursor = "";
+  const bool has_cursor = cursor.starts_with("after=");
   HttpReply reply;
-  reply.body = front.LiveText(cursor);
+  reply.body = front.LiveText(has_cursor ? cursor.substr(6) : "");
   reply.headers.emplace_back("Cache-Control", "no-store");
   front.Reply(call, std::move(reply));
 }

@@ -7,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/ui/ui_files.h"
 
@@ -25,11 +24,17 @@ const char* TypeOf(std::string_view name) {
   return "text/javascript; charset=utf-8";
 }
 
+std::vector<std::string> ListOf(const std::string& header) {
+  std::vector<std::string> entries = absl::StrSplit(header, ',');
+  for (std::string& entry : entries) absl::StripAsciiWhitespace(&entry);
+  return entries;
+}
+
 // True if the client takes gzip (RFC 9110, 12.5.3): it names it, or all, with a weight above 0.
-bool TakesGzip(std::string_view accept_encoding) {
-  for (const std::string_view entry : absl::StrSplit(accept_encoding, ',')) {
+bool TakesGzip(const std::string& accept_encoding) {
+  for (const std::string& entry : ListOf(accept_encoding)) {
     const std::vector<std::string> parts =
-        absl::StrSplit(absl::StripAsciiWhitespace(entry), absl::ByAnyChar("; "), absl::SkipEmpty());
+        absl::StrSplit(entry, absl::ByAnyChar("; "), absl::SkipEmpty());
     if (parts.empty() || (!absl::EqualsIgnoreCase(parts[0], "gzip") && parts[0] != "*")) continue;
     double weight = 1;
     const bool has_weight = parts.size() > 1 && absl::StartsWithIgnoreCase(parts[1], "q=");
@@ -38,13 +43,11 @@ bool TakesGzip(std::string_view accept_encoding) {
   return false;
 }
 
-bool HasTag(std::string_view if_none_match, std::string_view tag) {
-  for (std::string_view entry : absl::StrSplit(if_none_match, ',')) {
-    entry = absl::StripAsciiWhitespace(entry);
-    absl::ConsumePrefix(&entry, "W/");
-    if (entry == tag || entry == "*") return true;
-  }
-  return false;
+bool HasTag(const std::string& if_none_match, const std::string& tag) {
+  const std::vector<std::string> tags = ListOf(if_none_match);
+  return std::any_of(tags.begin(), tags.end(), [&](const std::string& each) {
+    return each == tag || each == "W/" + tag || each == "*";
+  });
 }
 
 HttpReply FileReply(const UiFile& file, const HttpRequest& request) {
