@@ -119,7 +119,9 @@ TEST_CASE("there is one page, and nothing of the machine's files") {
 }
 
 TEST_CASE("the page can be switched off") {
-  Served served({}, {}, "demo", {.has_ui = false});
+  ApiFrontFacts facts;
+  facts.has_ui = false;
+  Served served({}, {}, "demo", facts);
   for (const char* path : {"/ui", "/ui/", "/ui/page.js"}) {
     const Told told = Ask(served, "GET", path);
     CHECK(told.status == 404);
