@@ -73,7 +73,8 @@ function show(name, focus = false) {
     byId(view).hidden = !isShown;
     if (isShown && focus) tab.focus();
   }
-  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+  // With a slash it is no element's id: the browser would take the focus there.
+  if (location.hash !== `#/${name}`) history.replaceState(null, "", `#/${name}`);
   poll.setPeriod(name === "chat" ? kUnseen : kSeen);
   redraw();
 }
@@ -128,5 +129,6 @@ onKey = () => {
   chat.loadModels();
   poll.ask();
 };
-show(kViews.includes(location.hash.slice(1)) ? location.hash.slice(1) : "chat");
+const wished = location.hash.slice(2);
+show(kViews.includes(wished) ? wished : "chat");
 poll.ask();
