@@ -72,6 +72,10 @@ class Browser:
         """Keys to whatever has the focus."""
         webdriver.ActionChains(self.driver).send_keys(*keys).perform()
 
+    def press_with_shift(self, key):
+        webdriver.ActionChains(self.driver).key_down(Keys.SHIFT).send_keys(key).key_up(
+            Keys.SHIFT).perform()
+
     def ask(self, text):
         self.one("#prompt").send_keys(text, Keys.ENTER)
 
