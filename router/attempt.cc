@@ -25,6 +25,19 @@ std::vector<CachedPrefix> KeptBy(const Plan& plan) {
   return kept;
 }
 
+// Adds work of an attempt sent at `sent`, which ended at `end` and took so long. Returns when it
+// began.
+absl::Time Record(WorkSpan::Kind kind, const std::string& worker, absl::Duration took,
+                  absl::Time end, absl::Time sent, AttemptRecord* record) {
+  const absl::Time begin = std::max(sent, end - took);
+  if (took <= absl::ZeroDuration()) return begin;
+  record->spans.push_back({.kind = kind,
+                           .worker = worker,
+                           .begin = record->sent + (begin - sent),
+                           .end = record->sent + (end - sent)});
+  return begin;
+}
+
 }  // namespace
 
 Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions& options,
@@ -120,9 +133,11 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
-  const absl::Time began =
-      Record(WorkSpan::Kind::kPrefill, from, absl::Microseconds(computed.compute_us), now);
-  Record(WorkSpan::Kind::kPrefillQueue, from, absl::Microseconds(computed.queue_us), began);
+  AttemptRecord* const record = &timeline_.records.back();
+  const absl::Time began = Record(WorkSpan::Kind::kPrefill, NameOf(from),
+                                  absl::Microseconds(computed.compute_us), now, sent_, record);
+  Record(WorkSpan::Kind::kPrefillQueue, NameOf(from), absl::Microseconds(computed.queue_us), began,
+         sent_, record);
   return absl::OkStatus();
 }
 
@@ -148,17 +163,19 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
               : std::exchange(ended.was_prefill ? prefill_open_ : decode_open_, false);
   if (!was_open) return absl::OkStatus();
   silent_until_ = now + options_.attempt_silence;
+  AttemptRecord* const record = &timeline_.records.back();
   if (!ended.was_prefill) {
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
-    const absl::Time began =
-        Record(WorkSpan::Kind::kDecode, from, absl::Microseconds(ended.compute_us), now);
-    const absl::Time arrived =
-        Record(WorkSpan::Kind::kDecodeQueue, from, absl::Microseconds(ended.queue_us), began);
-    Record(WorkSpan::Kind::kTransfer, from, absl::Microseconds(ended.transfer_us), arrived);
+    const absl::Time began = Record(WorkSpan::Kind::kDecode, NameOf(from),
+                                    absl::Microseconds(ended.compute_us), now, sent_, record);
+    const absl::Time arrived = Record(WorkSpan::Kind::kDecodeQueue, NameOf(from),
+                                      absl::Microseconds(ended.queue_us), began, sent_, record);
+    Record(WorkSpan::Kind::kTransfer, NameOf(from), absl::Microseconds(ended.transfer_us), arrived,
+           sent_, record);
   } else if (of_head) {
-    Record(WorkSpan::Kind::kPrefill, from, now - sent_, now);
+    Record(WorkSpan::Kind::kPrefill, NameOf(from), now - sent_, now, sent_, record);
   }
   if (of_head && order_.epoch == 1) timeline_.reused_tokens += ended.reused_tokens;
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
@@ -226,18 +243,6 @@ void Attempt::NoteOutcome(absl::Time now) {
 
 void Attempt::BearLateness(absl::Duration late) {
   late_at_ = sent_ + order_.expected + kNotLate + late;
-}
-
-absl::Time Attempt::Record(WorkSpan::Kind kind, Incarnation worker, absl::Duration took,
-                           absl::Time end) {
-  const absl::Time begin = std::max(sent_, end - took);
-  if (took <= absl::ZeroDuration()) return begin;
-  const absl::Duration sent = order_.since_submitted;
-  timeline_.records.back().spans.push_back({.kind = kind,
-                                            .worker = NameOf(worker),
-                                            .begin = sent + (begin - sent_),
-                                            .end = sent + (end - sent_)});
-  return begin;
 }
 
 bool Attempt::got_on() const { return n_emitted_ >= kGotOn; }

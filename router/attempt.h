@@ -83,8 +83,6 @@ class Attempt {
 
  private:
   void NoteOutcome(absl::Time now);
-  // Records work that ended at `end` and took so long; returns when it began.
-  absl::Time Record(WorkSpan::Kind kind, Incarnation worker, absl::Duration took, absl::Time end);
   // A prefill worker is needed until its KV is handed over, all but the last acknowledgement. Heads
   // that hand KV to the tail alone are needed until it, which has all of that by then, has computed
   // a token.

@@ -29,7 +29,7 @@ struct GenerateRequest {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
-// What one worker did for a request, on the way to its tokens. Times are since the request was
+// Work of one worker for a request, on the way to its tokens. Times are since the request was
 // submitted: a worker tells how long its work took when it is done, which is its end here. A head
 // of a relay tells of its end alone, so its prefill is all of its part, the handoff included.
 struct WorkSpan {

@@ -1,5 +1,5 @@
-// What /v1/cluster/live tells: the latencies of the last two minutes, the requests that ended last,
-// and those that run. Costs a few instructions per token, and a copy of the figures per request;
+// The record behind /v1/cluster/live: latencies of the last two minutes, requests that ended last
+// and, when asked, those that run. Costs a few instructions per token, and a copy of the figures per request;
 // the text is made when it is asked for. Front thread.
 #pragma once
 
@@ -25,7 +25,7 @@ struct LiveRequest {
   bool waits = false;     // for a worker
 };
 
-// What goes on at one moment.
+// The cluster and its requests at one moment.
 struct LiveView {
   std::string model, version;
   bool is_ready = false;

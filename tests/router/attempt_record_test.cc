@@ -1,4 +1,4 @@
-// What the router records of a request's attempts: who worked when, and why one was given up.
+// The router's records of a request's attempts: who worked when, and why one was given up.
 #include <catch2/catch.hpp>
 
 #include "tests/support/router_harness.h"
