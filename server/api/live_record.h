@@ -1,6 +1,6 @@
 // The record behind /v1/cluster/live: latencies of the last two minutes, requests that ended last
-// and, when asked, those that run. Costs a few instructions per token, and a copy of the figures per request;
-// the text is made when it is asked for. Front thread.
+// and, when asked, those that run. Costs a few instructions per token, and a copy of the figures
+// per request; the text is made when it is asked for. Front thread.
 #pragma once
 
 #include <cstdint>
