@@ -25,6 +25,19 @@ std::vector<CachedPrefix> KeptBy(const Plan& plan) {
   return kept;
 }
 
+// Adds work of an attempt sent at `sent`, which ended at `end` and took so long. Returns when it
+// began.
+absl::Time Record(WorkSpan::Kind kind, const std::string& worker, absl::Duration took,
+                  absl::Time end, absl::Time sent, AttemptRecord* record) {
+  const absl::Time begin = std::max(sent, end - took);
+  if (took <= absl::ZeroDuration()) return begin;
+  record->spans.push_back({.kind = kind,
+                           .worker = worker,
+                           .begin = record->sent + (begin - sent),
+                           .end = record->sent + (end - sent)});
+  return begin;
+}
+
 }  // namespace
 
 Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions& options,
@@ -55,6 +68,13 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
+  std::vector<AttemptRecord>& records = timeline_.records;
+  if (records.size() == AttemptRecord::kMax) records.erase(records.begin());
+  records.push_back({.number = static_cast<int>(order_.epoch),
+                     .sent = order_.since_submitted,
+                     .prefill_worker = timeline_.prefill_worker,
+                     .decode_worker = timeline_.decode_worker,
+                     .prefill_heads = timeline_.prefill_heads});
 }
 
 absl::Time Attempt::Alarm() const {
@@ -113,6 +133,11 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
+  AttemptRecord* const record = &timeline_.records.back();
+  const absl::Time began = Record(WorkSpan::Kind::kPrefill, NameOf(from),
+                                  absl::Microseconds(computed.compute_us), now, sent_, record);
+  Record(WorkSpan::Kind::kPrefillQueue, NameOf(from), absl::Microseconds(computed.queue_us), began,
+         sent_, record);
   return absl::OkStatus();
 }
 
@@ -138,10 +163,19 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
               : std::exchange(ended.was_prefill ? prefill_open_ : decode_open_, false);
   if (!was_open) return absl::OkStatus();
   silent_until_ = now + options_.attempt_silence;
+  AttemptRecord* const record = &timeline_.records.back();
   if (!ended.was_prefill) {
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
+    const absl::Time began = Record(WorkSpan::Kind::kDecode, NameOf(from),
+                                    absl::Microseconds(ended.compute_us), now, sent_, record);
+    const absl::Time arrived = Record(WorkSpan::Kind::kDecodeQueue, NameOf(from),
+                                      absl::Microseconds(ended.queue_us), began, sent_, record);
+    Record(WorkSpan::Kind::kTransfer, NameOf(from), absl::Microseconds(ended.transfer_us), arrived,
+           sent_, record);
+  } else if (of_head) {
+    Record(WorkSpan::Kind::kPrefill, NameOf(from), now - sent_, now, sent_, record);
   }
   if (of_head && order_.epoch == 1) timeline_.reused_tokens += ended.reused_tokens;
   if (ended.reason == EndReason::kPreempted) preempted_ = true;

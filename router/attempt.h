@@ -19,6 +19,7 @@ class Attempt {
     AttemptSpec spec{};
     std::map<Incarnation, std::string> names{{0, ""}};  // of the plan's workers
     AttemptFault::Handoffs handoffs{};                  // between these workers
+    absl::Duration since_submitted{};                   // when it is sent
     // Time to the first token, as predictions of its kind turn out; infinite: unknown.
     absl::Duration expected = absl::InfiniteDuration();
   };

@@ -87,10 +87,16 @@ void Request::Dispatch(Attempt::Order order, absl::Time now) {
   BATON_CHECK(order.epoch == epoch_ + 1);
   epoch_ = order.epoch;
   timeline_.router_queue += now - waiting_since_;
+  order.since_submitted = now - submitted_;
   attempt_ = std::make_unique<Attempt>(std::move(order), wanted_, options_, &timeline_, now);
 }
 
-void Request::Recall(absl::Time now) {
+void Request::Recall(int cause, const AttemptFailure& why, absl::Time now) {
+  AttemptRecord& record = timeline_.records.back();
+  record.cause = cause;
+  record.failure = why.message;
+  if (why.worker != 0) record.failed_worker = attempt_->NameOf(why.worker);
+  record.given_up = now - submitted_;
   state_ = RequestState::kWaiting;
   waiting_since_ = now;
   if (!attempt_->kept().empty()) kept_ = attempt_->kept();

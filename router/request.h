@@ -66,8 +66,9 @@ class Request {
 
   // Starts an attempt. order: of NextSpec and the next epoch.
   void Dispatch(Attempt::Order order, absl::Time now);
-  // Ends the attempt: reports that still come from it are stale.
-  void Recall(absl::Time now);
+  // Ends the attempt, for the reason `why` with the number `cause` (AttemptRecord): reports that
+  // still come from it are stale.
+  void Recall(int cause, const AttemptFailure& why, absl::Time now);
   // The request is over for its client; its parts may still run.
   void End(absl::Time now);
   void Close() { state_ = RequestState::kOver; }

@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
@@ -27,6 +28,24 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   for (const std::vector<int32_t>* ids : {&request.prompt, &request.stop_tokens})
     for (const int32_t id : *ids) RETURN_IF_ERROR(CheckLimit(Limits::kTokenId, id));
   return absl::OkStatus();
+}
+
+// Links whose rate the worker told, and those that the router has given it KV to send over.
+std::vector<LinkView> LinksOf(const Membership& members, const Membership::Member& member,
+                              const Ledger::Account& account) {
+  std::map<Incarnation, LinkView> links;
+  for (const LinkRate& rate : member.load.links)
+    links[rate.peer].bytes_per_second = rate.bytes_per_second;
+  for (const TokensTo& sending : account.sending)
+    if (sending.tokens > 0) links[sending.worker].tokens_under_way = sending.tokens;
+  std::vector<LinkView> known;
+  for (auto& [peer, link] : links) {
+    const WorkerAnnounce* const about = members.Find(peer);
+    if (about == nullptr) continue;  // gone
+    link.peer = about->name;
+    known.push_back(std::move(link));
+  }
+  return known;
 }
 
 }  // namespace
@@ -91,6 +110,7 @@ std::vector<WorkerView> Router::Workers() const {
     const Ledger::Account& account = cluster_.ledger.At(id);
     const bool has_told = member.load_at != absl::InfinitePast();
     workers.push_back({.name = member.about.name,
+                       .incarnation = id,
                        .role = member.about.role,
                        .draining = member.state == MemberState::kDraining,
                        .requests = static_cast<int32_t>(account.parts.size()),
@@ -100,9 +120,19 @@ std::vector<WorkerView> Router::Workers() const {
                        .max_batch = member.about.max_batch,
                        .pages_total = member.about.pages_total,
                        .pages_free = has_told ? member.load.pages_free : member.about.pages_total,
-                       .pages_promised = account.pages_held});
+                       .pages_promised = account.pages_held,
+                       .heard_at = member.heard_at,
+                       .links = LinksOf(cluster_.members, member, account)});
   }
   return workers;
+}
+
+std::optional<RequestView> Router::Progress(RequestId id, absl::Time now) const {
+  const Request* const request = requests_.Find(id);
+  if (request == nullptr || !request->lives()) return std::nullopt;
+  return RequestView{.waits = !request->dispatched(),
+                     .n_tokens = static_cast<int32_t>(request->produced().size()),
+                     .timeline = request->MakeTimeline(now)};
 }
 
 // --- reports ----------------------------------------------------------------------------------

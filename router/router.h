@@ -40,6 +40,8 @@ class Router {
   std::vector<RouterEffect> TakeEffects();
   ClusterView View() const;
   std::vector<WorkerView> Workers() const;  // in no order
+  // Nothing: the request is unknown or has ended.
+  std::optional<RequestView> Progress(RequestId id, absl::Time now) const;
   const CachedPrefixes& prefixes() const { return cluster_.prefixes; }
 
  private:

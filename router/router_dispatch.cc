@@ -233,7 +233,7 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
     totals_.replaced_in_rounds += attempt.plan().n_rounds() > 1;
   }
   TakeBack(request, mended);
-  request.Recall(now);
+  request.Recall(request.recompute_reason, failure, now);
   if (mended)
     DispatchTo(request, *mended, now);
   else if (exhausted.ok())
@@ -244,7 +244,10 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
 void RouterDispatch::Redo(Request& request, absl::Time now) {
   request.recompute_reason = kFailoverCauses;
   Cancel(request);
-  request.Recall(now);
+  request.Recall(request.recompute_reason,
+                 {.message = request.attempt()->preempted() ? "its pages went to older requests"
+                                                            : "another worker has room for it"},
+                 now);
   Try(request, now);
 }
 

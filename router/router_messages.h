@@ -29,6 +29,30 @@ struct GenerateRequest {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
+// Work of one worker for a request, on the way to its tokens. Times are since the request was
+// submitted: a worker tells how long its work took when it is done, which is its end here. A head
+// of a relay tells of its end alone, so its prefill is all of its part, the handoff included.
+struct WorkSpan {
+  enum class Kind { kPrefillQueue, kPrefill, kTransfer, kDecodeQueue, kDecode };
+  Kind kind = Kind::kPrefill;
+  std::string worker{};
+  absl::Duration begin{}, end{};
+};
+
+// One attempt at a request. Times as in WorkSpan.
+struct AttemptRecord {
+  static constexpr size_t kMax = 16;  // of a request: the last ones are kept
+  int number = 1;
+  absl::Duration sent{};
+  std::string prefill_worker{}, decode_worker{}, prefill_heads{};  // as in Timeline
+  std::vector<WorkSpan> spans{};                                   // in the order they were told
+  // Why and when it was given up: FailoverCause, or kFailoverCauses for a preemption or a move; -1:
+  // it was not. worker: the one that failed, if there is one.
+  int cause = -1;
+  std::string failure{}, failed_worker{};
+  absl::Duration given_up{};
+};
+
 // Time that each part of a request took, each stamped by the worker that did it; unaccounted() is
 // the rest. After a failover the parts of all attempts that reported their end are summed.
 // `transfer` (OPEN seen to KV complete) overlaps prefill: the time not hidden there belongs to
@@ -55,6 +79,7 @@ struct Timeline {
   RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
   int attempts = 1;
   int rounds = 1;  // rounds of the last attempt's relay
+  std::vector<AttemptRecord> records{};
 };
 
 // --- effects ----------------------------------------------------------------------------------
@@ -98,9 +123,17 @@ struct CloseWorker {
 using RouterEffect = std::variant<SendToWorker, EmitToken, EmitEnd, EmitReleased, CloseWorker>;
 
 // --- numbers ----------------------------------------------------------------------------------
+// The link from a worker to one that it sends KV to.
+struct LinkView {
+  std::string peer{};
+  double bytes_per_second = 0;   // as the sender measured it; 0: unknown
+  int64_t tokens_under_way = 0;  // whose KV the router has asked for and that is not known there
+};
+
 // One worker: what it announced and reported last, and what the router has sent it since.
 struct WorkerView {
   std::string name{};
+  Incarnation incarnation = 0;
   Role role = Role::kBoth;
   bool draining = false;
   int32_t requests = 0;               // with a part there that has not ended
@@ -108,6 +141,15 @@ struct WorkerView {
   int32_t decode_rows = 0, decode_waiting = 0, max_batch = 0;
   int32_t pages_total = 0, pages_free = 0;
   int64_t pages_promised = 0;  // by tickets of running requests
+  absl::Time heard_at{};       // when a report came last
+  std::vector<LinkView> links{};
+};
+
+// A request that has not ended.
+struct RequestView {
+  bool waits = false;    // for a worker
+  int32_t n_tokens = 0;  // so far
+  Timeline timeline{};   // up to now
 };
 
 // Why a request was dispatched anew.

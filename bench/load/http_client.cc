@@ -244,10 +244,12 @@ absl::StatusOr<HttpResponse> HttpClient::Exchange(const std::string& request,
   return ReadResponse(reader, on_data);
 }
 
-absl::StatusOr<HttpResponse> HttpClient::Get(const std::string& path) const {
-  return Exchange(
-      absl::StrFormat("GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, url_.host),
-      nullptr);
+absl::StatusOr<HttpResponse> HttpClient::Get(
+    const std::string& path, const std::map<std::string, std::string>& headers) const {
+  std::string request =
+      absl::StrFormat("GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", path, url_.host);
+  for (const auto& [name, value] : headers) request += name + ": " + value + "\r\n";
+  return Exchange(request + "\r\n", nullptr);
 }
 
 absl::StatusOr<HttpResponse> HttpClient::Post(

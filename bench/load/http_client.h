@@ -46,7 +46,8 @@ class HttpClient {
   }
   HttpClient(HttpUrl url, const ClientLimits& limits) : url_(std::move(url)), limits_(limits) {}
 
-  absl::StatusOr<HttpResponse> Get(const std::string& path) const;
+  absl::StatusOr<HttpResponse> Get(const std::string& path,
+                                   const std::map<std::string, std::string>& headers = {}) const;
   // A response of type text/event-stream goes to on_data line by line; any other into body.
   absl::StatusOr<HttpResponse> Post(const std::string& path, const std::string& json,
                                     const OnSseData& on_data = nullptr,

@@ -105,7 +105,12 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       answers_(options_.answers, &choices_),
       metrics_(registry, model->name, model->max_context, facts.version),
       guard_(facts.keys, facts.hosts, registry, model->name),
-      metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
+      metrics_page_(
+          loop, kMetricsPause,
+          [this] {
+            metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), http_->stats()});
+            return registry_->Text();
+          }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
       keepalive_timer_(loop) {}
 
@@ -193,9 +198,26 @@ std::optional<ApiError> ApiFront::NotReady() const {
   return HttpError(503, message, present == 0 ? "model_loading" : "no_workers");
 }
 
-std::string ApiFront::MetricsText() {
-  metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), http_->stats()});
-  return registry_->Text();
+std::string ApiFront::LiveText(std::string_view cursor) const {
+  LiveView view{.model = model_->name,
+                .version = facts_.version,
+                .is_ready = !NotReady(),
+                .now = MonotonicNow(),
+                .date = absl::Now(),
+                .cluster = generator_->View(),
+                .workers = generator_->Workers()};
+  std::vector<const Running*> newest;
+  for (const auto& [id, running] : running_)
+    if (!running->choices.empty()) newest.push_back(running.get());  // else its text is being read
+  std::sort(newest.begin(), newest.end(),
+            [](const Running* a, const Running* b) { return a->arrived > b->arrived; });
+  if (newest.size() > LiveRecord::kMaxRequests) newest.resize(LiveRecord::kMaxRequests);
+  for (const Running* running : newest) {
+    const auto open = std::find_if(running->choices.begin(), running->choices.end(),
+                                   [](const Running::Choice& choice) { return !choice.ended; });
+    if (open != running->choices.end()) view.Add(*running, generator_->Progress(open->id));
+  }
+  return live_.Text(view, cursor);
 }
 
 void ApiFront::AnswerText(ApiCall call, TextWork work) {
@@ -354,8 +376,10 @@ void ApiFront::OnToken(const EmitToken& token) {
   const absl::Time now = MonotonicNow();
   if (running->answer->text(index).n_tokens() > 0) {
     metrics_.OnNextToken(now - choice.last_token);
+    live_.OnNextToken(now - choice.last_token, now);
   } else if (!std::exchange(running->has_token, true)) {
     metrics_.OnFirstToken(now - running->arrived);
+    live_.OnFirstToken(now - running->arrived, now);
   }
   choice.last_token = now;
   Send(running, running->answer->OnToken(index, token));
@@ -439,6 +463,7 @@ void ApiFront::OnGone(ExchangeId id) {
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
   answers_.OnForgotten(*running);
   metrics_.OnFinished(finished);
+  if (!finished.finish.empty()) live_.OnFinished(*running, finished);
   if (!finished.finish.empty()) running->Log(finished);
   const ExchangeId id = running->call.exchange;
   if (running->is_gone) {

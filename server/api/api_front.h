@@ -25,6 +25,7 @@
 #include "server/api/front_metrics.h"
 #include "server/api/generation_api.h"
 #include "server/api/generator.h"
+#include "server/api/live_record.h"
 #include "server/api/prepared_request.h"
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
@@ -70,6 +71,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const ServedModel& model() const { return *model_; }
   const ApiFrontFacts& facts() const { return facts_; }
   PacedPage& metrics_page() { return metrics_page_; }
+  // JSON of what goes on now, and what has happened since the answer with this cursor.
+  std::string LiveText(std::string_view cursor) const;
   const Generator& generator() const { return *generator_; }
   std::optional<ApiError> NotReady() const;  // to serve, and why not; nothing: ready
   AnswerDesk& answers() { return answers_; }
@@ -95,7 +98,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void EndWithError(Running* running, const EmitEnd& end);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
-  std::string MetricsText();
 
   const ServedModel* model_;
   Generator* generator_;
@@ -109,6 +111,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   HttpServer* http_ = nullptr;
   ExchangeWriter* other_ = nullptr;  // null: there is none
   FrontMetrics metrics_;
+  LiveRecord live_;
   const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;

@@ -24,6 +24,7 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
   settings->Duration("server.text_deadline", &options->text_deadline, absl::Milliseconds(10),
                      absl::Hours(1),
                      "for the template and the tokenizer of a request, which then gets 400");
+  settings->Bool("server.ui", &options->ui, "serve the page /ui: chat, and what the cluster does");
   DeclareAnswerStore(&options->answers, settings);
 }
 

@@ -29,6 +29,7 @@ struct ApiFrontOptions {
   // For the template and the tokenizer, from the start of a request's text work; then it gets 400.
   absl::Duration text_deadline = absl::Seconds(10);
   AnswerStoreOptions answers;
+  bool ui = true;  // serves the page /ui
 };
 
 // Declares the settings server.* of the API.
@@ -40,6 +41,7 @@ struct ApiFrontFacts {
   int expected_workers = 0;          // for "loading" messages; 0: unknown
   const ApiKeys* keys = nullptr;     // null: nobody needs a key
   const HostNames* hosts = nullptr;  // by which it may be called; null: any
+  bool has_ui = true;                // serves the page /ui
 };
 
 }  // namespace baton

@@ -299,6 +299,10 @@ std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabe
 
 }  // namespace
 
+std::string_view RecomputeReasonName(int reason) {
+  return kRecomputeReasonNames[static_cast<size_t>(reason)];
+}
+
 FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
                            const std::string& version)
     : registry_(registry),

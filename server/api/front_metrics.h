@@ -13,6 +13,9 @@
 
 namespace baton {
 
+// Reasons to compute tokens again, below kRecomputeReasons, as metrics name them.
+std::string_view RecomputeReasonName(int reason);
+
 // A request of a client, which may have several choices. Its first token is the first of all
 // choices', gaps are those between tokens of one choice; its timeline and finish reason are those
 // of the choice that ended last.

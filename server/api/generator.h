@@ -26,6 +26,8 @@ class Generator {
   virtual void Drain() = 0;               // refuses new requests; running ones go on
   virtual ClusterView View() const = 0;
   virtual std::vector<WorkerView> Workers() const = 0;
+  // Nothing: the request is unknown or has ended, or nobody can tell.
+  virtual std::optional<RequestView> Progress(RequestId) const { return std::nullopt; }
 };
 
 }  // namespace baton

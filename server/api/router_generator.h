@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/clock.h"
 #include "proto/control_server.h"
 #include "router/router.h"
 #include "router/worker_streams.h"
@@ -35,6 +36,9 @@ class RouterGenerator : public Generator {
   void Drain() override;
   ClusterView View() const override { return router_.View(); }
   std::vector<WorkerView> Workers() const override { return router_.Workers(); }
+  std::optional<RequestView> Progress(RequestId id) const override {
+    return router_.Progress(id, MonotonicNow());
+  }
 
  private:
   RouterGenerator(EventLoop* loop, const RouterOptions& options, const ClusterKey& key);

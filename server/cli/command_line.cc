@@ -20,6 +20,8 @@ constexpr char kHelp[] =
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
   baton doctor [MODEL]         the machine; what of MODEL is supported
+  baton top [URL]              what a running cluster does, live in the terminal
+                               (--key-file FILE: a key with the scope admin)
   baton key NAME >> FILE       a new API key, shown once; FILE gets its hash
   baton bench [--help]         speed beside the machine's limits
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
@@ -79,7 +81,8 @@ struct Parser {
   bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
            *config = nullptr, *doctor = nullptr, *key = nullptr, *quantize = nullptr,
-           *tune = nullptr, *bench = nullptr, *api = nullptr, *version_command = nullptr;
+           *tune = nullptr, *top = nullptr, *bench = nullptr, *api = nullptr,
+           *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -116,6 +119,9 @@ struct Parser {
     quantize->add_option("--out", out.quantize.out);
     quantize->add_option("--hf-cache", out.quantize.model.hf_cache);
     DeclareTune();
+    top = AddCommand(&app, "top", false);
+    top->add_option("URL", out.top.url);
+    top->add_option("--key-file", out.top.key_file);
     bench = AddCommand(&app, "bench", false);
     bench_line.Declare(bench);
   }
@@ -168,7 +174,7 @@ absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
   }
   const std::string nearest =
       NearestWord(name, {"serve", "router", "prefill", "decode", "quantize", "tune", "bench",
-                         "doctor", "key", "config", "api", "version"});
+                         "doctor", "key", "top", "config", "api", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -222,6 +228,7 @@ Command ChosenCommand(const Parser& parser) {
   if (parser.key->parsed()) return Command::kKey;
   if (parser.quantize->parsed()) return Command::kQuantize;
   if (parser.tune->parsed()) return Command::kTune;
+  if (parser.top->parsed()) return Command::kTop;
   if (parser.bench_line.Chosen()) return Command::kBench;
   return parser.config->parsed() ? Command::kConfig : Command::kPrint;
 }
@@ -278,6 +285,7 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     return absl::InvalidArgumentError(
         "tune needs a model and a file to write: baton tune MODEL --out FILE");
   }
+  if (line->command == Command::kTop) return line;
   if (line->command == Command::kBench) {
     RETURN_IF_ERROR(parser.bench_line.Apply());
     line->bench = parser.bench_line.Chosen();

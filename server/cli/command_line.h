@@ -25,6 +25,7 @@ enum class Command {
   kKey,
   kQuantize,
   kTune,
+  kTop,
   kBench,
   kPrint
 };
@@ -49,6 +50,12 @@ struct TuneCommand {
   RelayTuningOptions options;
 };
 
+// baton top [URL] [--key-file FILE]
+struct TopCommand {
+  std::string url = "http://127.0.0.1:8000";
+  std::string key_file;  // its first word is the key; empty: there are no keys
+};
+
 struct CommandLine {
   Command command = Command::kPrint;
   std::string text;  // of kPrint: help or version
@@ -61,6 +68,7 @@ struct CommandLine {
   QuantizeCommand quantize;      // of kQuantize
   TuneCommand tune;              // of kTune
   NewKeyCommand new_key;         // of kKey
+  TopCommand top;                // of kTop
   std::function<int()> bench;    // of kBench
 
   CommandLine() = default;

@@ -15,6 +15,7 @@
 #include "server/cli/doctor.h"
 #include "server/cli/new_key.h"
 #include "server/cli/quantize.h"
+#include "server/cli/top.h"
 #include "server/config/model_folder.h"
 #include "server/process/role_process.h"
 #include "server/process/supervisor.h"
@@ -165,6 +166,8 @@ int Run(CommandLine* line) {
       return RunQuantize(line->quantize);
     case Command::kTune:
       return RunTune(&line->tune);
+    case Command::kTop:
+      return RunTop(line->top);
     case Command::kBench:
       return line->bench();
   }

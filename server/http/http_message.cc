@@ -45,6 +45,10 @@ std::string_view ReasonPhrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
+    case 308:
+      return "Permanent Redirect";
     case 400:
       return "Bad Request";
     case 401:
@@ -84,7 +88,8 @@ std::string_view ReasonPhrase(int status) {
 
 std::string ReplyHead(const HttpReply& reply, const HttpRequest& request) {
   std::string head = CommonHead(reply, request);
-  AppendHeader("Content-Length", absl::StrCat(reply.body.size()), &head);
+  if (reply.status != 304)  // that of the page which the client has
+    AppendHeader("Content-Length", absl::StrCat(reply.body.size()), &head);
   head.append("\r\n");
   return head;
 }

@@ -30,6 +30,7 @@ struct HttpRequest {
   bool expects_continue = false;  // the client waits for 100 Continue before the body
   bool has_body = false;
   std::string content_type, content_encoding, origin, host, request_id, user_agent;
+  std::string accept_encoding, if_none_match;
   // The client's secrets, as sent; the handler takes them away when it has seen the header.
   std::string authorization, api_key;
   std::shared_ptr<const KeyHolder> holder;  // set by the handler; null: there are no keys

@@ -238,6 +238,8 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.host = text(http::field::host);
   request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
+  request.accept_encoding = text(http::field::accept_encoding);
+  request.if_none_match = text(http::field::if_none_match);
   request.trace = TraceOf(Std(head["traceparent"]));
   request.authorization = text(http::field::authorization);
   request.api_key = std::string(Std(head["X-Api-Key"]));

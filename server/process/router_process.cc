@@ -223,7 +223,8 @@ int RunRouter(const RoleConfig& process) {
                  {.version = BATON_VERSION,
                   .expected_workers = ExpectedWorkers(config),
                   .keys = watch ? &keys : nullptr,
-                  .hosts = *is_loopback ? &hosts : nullptr});
+                  .hosts = *is_loopback ? &hosts : nullptr,
+                  .has_ui = config.server.api.ui});
   (*generator)->SetListener(&front);
   const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
   auto server = HttpServer::Start(&loop, http, &front);

@@ -47,7 +47,7 @@ TEST_CASE("requests are found by id, and by state in order of submission") {
   CHECK(f.index.n_in(RequestState::kWaiting) == 1);
   CHECK(f.index.n_in(RequestState::kPrefilling) == 1);
   CHECK(f.index.n_living() == 2);
-  soon.Recall(kNow);
+  soon.Recall(0, {}, kNow);
   f.index.Update(soon);
   CHECK(f.index.n_in(RequestState::kWaiting) == 2);
   late.End(kNow);

@@ -192,6 +192,15 @@ constexpr NamedSchema kSchemas[] = {
      R"("ready":{"type":"boolean"},"draining":{"type":"boolean"},)"
      R"("max_context":{"type":"integer"},"workers":{"type":"object"},)"
      R"("requests":{"type":"object"},"kv_pages":{"type":"object"}}})"},
+    {"ClusterLive",
+     R"({"type":"object","required":["object","cursor","now","workers","requests","second",)"
+     R"("ttft","itl","running","finished"],"properties":{"object":{"const":"cluster.live"},)"
+     R"("cursor":{"type":"string"},"now":{"type":"number"},"workers":{"type":"array",)"
+     R"("items":{"type":"object"}},"requests":{"type":"object"},"second":{"type":"integer"},)"
+     R"("ttft":{"type":"array","items":{"type":"array"}},)"
+     R"("itl":{"type":"array","items":{"type":"array"}},)"
+     R"("running":{"type":"array","items":{"type":"object"}},)"
+     R"("finished":{"type":"array","items":{"type":"object"}}}})"},
     {"Load", R"({"type":"object","required":["server_load"],"properties":{"server_load":{)"
              R"("type":"integer","minimum":0}}})"},
     {"Health", R"({"type":"object","required":["status"],"properties":{"status":{"const":"ok"}}})"},

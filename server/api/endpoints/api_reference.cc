@@ -23,7 +23,7 @@ constexpr char kErrors[] = R"(
 `scope` is what the key of a request must have where Baton has keys ([SECURITY.md](SECURITY.md)): `Authorization: Bearer
 KEY` or `x-api-key: KEY`. Paths without one, and `OPTIONS`, need no key.
 
-`*` is the name of a model, `{id}` that of a stored answer. `--served-model-name A --served-model-name B` serves the model under several names; the
+`*` is the name of a model, `{id}` that of a stored answer or of a part of the page. `--served-model-name A --served-model-name B` serves the model under several names; the
 first one is in answers.
 
 Every answer has the header `X-Request-Id`: the client's, if it is up to 128 letters, digits and `.`, `_`, `:`, `-`.

@@ -1,4 +1,6 @@
-// GET /v1/cluster: what the router knows of its workers.
+// GET /v1/cluster: what the router knows of its workers. GET /v1/cluster/live: the same and more,
+// for pages and terminals that show what goes on; ?after=CURSOR of the answer before leaves out
+// what that one told.
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/json_writer.h"
 
@@ -29,6 +31,15 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
       json.Field("promised", view.kv_pages_promised);
     });
   });
+  front.Reply(call, std::move(reply));
+}
+
+void AnswerClusterLive(ApiFront& front, ApiCall call) {
+  std::string_view cursor = call.request.query;
+  const bool has_cursor = cursor.starts_with("after=");
+  HttpReply reply;
+  reply.body = front.LiveText(has_cursor ? cursor.substr(6) : "");
+  reply.headers.emplace_back("Cache-Control", "no-store");
   front.Reply(call, std::move(reply));
 }
 

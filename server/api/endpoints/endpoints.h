@@ -58,7 +58,11 @@ void AnswerApplyTemplate(ApiFront& front, ApiCall call);
 
 // cluster.cc, load.cc.
 void AnswerCluster(ApiFront& front, ApiCall call);
+void AnswerClusterLive(ApiFront& front, ApiCall call);
 void AnswerLoad(ApiFront& front, ApiCall call);
+
+// ui.cc: the page and its parts, which hold no data; its scripts ask with the user's key.
+void AnswerUi(ApiFront& front, ApiCall call);
 
 // openapi.cc: the API as an OpenAPI 3.1 document.
 std::string OpenApiDocument(const std::string& version);

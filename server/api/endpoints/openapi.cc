@@ -43,6 +43,7 @@ constexpr Content kContents[] = {
     {"/v1/models", "ModelList", ""},
     {"/v1/models/*", "Model", ""},
     {"/v1/cluster", "Cluster", ""},
+    {"/v1/cluster/live", "ClusterLive", ""},
     {"/load", "Load", ""},
     {"/health", "Health", ""},
     {"/v1/health", "Health", ""},
@@ -51,6 +52,9 @@ constexpr Content kContents[] = {
     {"/livez", "Health", ""},
     {"/version", "Version", ""},
     {"/metrics", "", ""},
+    {"/ui", "", ""},
+    {"/ui/", "", ""},
+    {"/ui/{id}", "", ""},
     {"/openapi.json", "", ""},
 };
 
@@ -90,8 +94,13 @@ void WriteSuccess(JsonWriter& json, const Route& route, const Content* content) 
     json.Field("description", route.summary);
     WriteHeaders(json);
     json.Object("content", [&] {
+      const bool is_page = content->path.starts_with("/ui");
       const bool is_text = content->path == "/metrics";
-      WriteContent(json, is_text ? "text/plain" : "application/json", content->answer);
+      WriteContent(json,
+                   is_page   ? "text/html"
+                   : is_text ? "text/plain"
+                             : "application/json",
+                   content->answer);
       if (!content->event.empty()) WriteContent(json, "text/event-stream", content->event);
     });
   });

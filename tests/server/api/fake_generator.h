@@ -47,6 +47,10 @@ class FakeGenerator : public Generator {
     return now;
   }
   std::vector<WorkerView> Workers() const override { return workers; }
+  std::optional<RequestView> Progress(RequestId id) const override {
+    if (!runs_.contains(id)) return std::nullopt;
+    return RequestView{.n_tokens = runs_.at(id).n, .timeline = timeline};
+  }
 
   // Loop's thread. Emits one token for every running request (always the prompt's last).
   void StepAll() {
@@ -72,6 +76,7 @@ class FakeGenerator : public Generator {
   int n_taken = 0;  // requests before the first one that is refused
   ClusterView view{.prefill_workers = 1, .decode_workers = 1, .max_context = 4096};
   std::vector<WorkerView> workers;
+  Timeline timeline;  // of all requests
   std::atomic<int> n_submitted = 0, n_cancelled = 0;
   std::vector<GenerateRequest> submitted;  // loop's thread
 
@@ -104,6 +109,7 @@ class FakeGenerator : public Generator {
     end.request_id = id;
     end.reason = reason;
     end.status = status;
+    end.timeline = timeline;
     listener_->OnEnd(end);
   }
 
