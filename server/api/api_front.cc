@@ -41,6 +41,11 @@ HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
   return reply;
 }
 
+absl::Time DeadlineOf(const RunningRequest& running, absl::Duration most) {
+  const auto asked = RequestTimeout(running.call.request.timeout);
+  return running.arrived + std::min(most, asked.value_or(most));
+}
+
 // Names the model and the numerics: logits and tokens are equal where both are.
 std::string SystemFingerprint(const ClusterView& view) {
   if (view.numerics_id.empty()) return "";
@@ -78,6 +83,12 @@ std::optional<ApiError> CheckForm(const FoundRoute& found, const HttpRequest& re
                      "not_supported");
   }
   if (found.route->method != "POST") return std::nullopt;
+  if (!request.timeout.empty() && !RequestTimeout(request.timeout)) {
+    return InvalidField(
+        kTimeoutHeader,
+        absl::StrCat(kTimeoutHeader, " must be whole milliseconds from 1 to 86400000; got \"",
+                     ShortenedName(request.timeout), "\"."));
+  }
   if (!request.content_encoding.empty() &&
       !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
     return HttpError(415, "Content-Encoding is not supported; send the body as it is.");
@@ -107,6 +118,7 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
+      deadlines_(loop, [this](ExchangeId id) { OnLate(id); }),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -124,12 +136,12 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 // --- calls --------------------------------------------------------------------------------------
 
-std::optional<HttpReply> ApiFront::OnHead(HttpRequest* request) {
-  const FoundRoute found = FindRoute(routes_, request->method, request->path);
+std::optional<HttpReply> ApiFront::CheckHead(std::span<const Route> routes, HttpRequest* request) {
+  const FoundRoute found = FindRoute(routes, request->method, request->path);
   auto error = guard_.Admit(found, request);
   if (!error) error = CheckForm(found, *request);
   if (!error) return std::nullopt;
-  metrics_.OnRefused(RouteLabel(routes_, request->path), error->status);
+  metrics_.OnRefused(RouteLabel(routes, request->path), error->status);
   HttpReply reply = EarlyRefusal(*request, *error, options_.cors_origin);
   if (error->status == 405) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
@@ -139,25 +151,27 @@ std::optional<HttpReply> ApiFront::OnHead(HttpRequest* request) {
   return reply;
 }
 
-void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
+void ApiFront::OnHttp(std::span<const Route> routes, HttpServer* server, ExchangeId id,
+                      HttpRequest request) {
   ApiCall call{.exchange = id,
-               .writer = http_,
+               .writer = server,
                .refusal = RefusalAt(request.path),
-               .label = RouteLabel(routes_, request.path),
-               .request = std::move(request)};
+               .label = RouteLabel(routes, request.path),
+               .request = std::move(request),
+               .admitted = true};
   if (call.request.method == "OPTIONS") {
     call.request.request_id = RequestIdText(call.request.request_id);
     Reply(call, Preflight(call.request, options_.cors_origin));
     return;
   }
-  OnCall(routes_, std::move(call));  // OnHead refused requests for which there is no row
+  OnCall(routes, std::move(call));  // CheckHead refused requests for which there is no row
 }
 
 void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
   call.request.request_id = RequestIdText(call.request.request_id);
   FoundRoute found = FindRoute(routes, call.request.method, call.request.path);
   BATON_CHECK(found.route != nullptr);
-  if (call.writer != http_) {  // HTTP's were admitted by their headers, before their bodies
+  if (!call.admitted) {
     if (auto error = guard_.Admit(found, &call.request)) {
       Reply(call, RefusalOf(call, *std::move(error)));
       return;
@@ -170,8 +184,9 @@ void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
 HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
   metrics_.OnRefused(RouteLabel(routes_, request.path), status);
-  return EarlyRefusal(request, HttpError(status, message, status == 413 ? "request_too_large" : ""),
-                      options_.cors_origin);
+  ApiError error = HttpError(status, message, status == 413 ? "request_too_large" : "");
+  if (status == 503) error.retry_after = absl::Seconds(1);
+  return EarlyRefusal(request, std::move(error), options_.cors_origin);
 }
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
@@ -227,6 +242,8 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   running->call = std::move(call);
   running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
+  running->deadline = DeadlineOf(*running, options_.request_timeout);
+  deadlines_.Add(id, running->deadline);
   if (draining_) {
     Refuse(running, *NotReady());
     return;
@@ -377,7 +394,9 @@ void ApiFront::OnEnd(const EmitEnd& end) {
     finished.finish = "abort";
     Forget(running, finished);
   } else if (!completed) {
-    EndWithError(running, end);
+    EndWithError(running, FromClusterStatus(end.status.ok() ? absl::DeadlineExceededError(
+                                                                  "The request was cancelled.")
+                                                            : end.status));
   } else {
     Send(running, running->answer->OnChoiceEnd(index, end));
     if (running->ended()) Complete(running);
@@ -398,13 +417,28 @@ void ApiFront::Complete(Running* running) {
   Forget(running, finished);
 }
 
-void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
-  const absl::Status status =
-      end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
-  LogWarn("request %s failed: %s", running->log_name(), std::string(status.message()));
+void ApiFront::OnLate(ExchangeId id) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  Running* running = found->second.get();
+  const ApiError error =
+      HttpError(504,
+                absl::StrCat("The request was not done within ",
+                             absl::FormatDuration(running->deadline - running->arrived), "; see ",
+                             kTimeoutHeader, ", and server.request_timeout."),
+                "timeout");
+  if (running->choices.empty()) {
+    text_calls_.OnGone(id);
+    Refuse(running, error);
+  } else {
+    EndWithError(running, error);
+  }
+}
+
+void ApiFront::EndWithError(Running* running, const ApiError& error) {
+  LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());
-  const ApiError error = FromClusterStatus(status);
   finished.failed = running->stream_started;
   finished.http_status = running->stream_started ? 200 : error.status;
   const std::string rest = running->answer->OnError(error);
@@ -438,6 +472,7 @@ void ApiFront::OnGone(ExchangeId id) {
 
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
   answers_.OnForgotten(*running);
+  deadlines_.Remove(running->call.exchange, running->deadline);
   metrics_.OnFinished(finished);
   if (!finished.finish.empty()) running->Log(finished);
   const ExchangeId id = running->call.exchange;

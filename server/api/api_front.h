@@ -26,6 +26,7 @@
 #include "server/api/generation_api.h"
 #include "server/api/generator.h"
 #include "server/api/prepared_request.h"
+#include "server/api/request_deadlines.h"
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
 #include "server/api/served_model.h"
@@ -55,8 +56,17 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
   void Drain(std::function<void()> drained);
 
-  std::optional<HttpReply> OnHead(HttpRequest* request) override;
-  void OnRequest(ExchangeId id, HttpRequest request) override;
+  std::optional<HttpReply> OnHead(HttpRequest* request) override {
+    return CheckHead(routes_, request);
+  }
+  void OnRequest(ExchangeId id, HttpRequest request) override {
+    OnHttp(routes_, http_, id, std::move(request));
+  }
+  // The same for a server that serves other rows, with exchanges of its own. None of them is for
+  // tokens or text.
+  std::optional<HttpReply> CheckHead(std::span<const Route> routes, HttpRequest* request);
+  void OnHttp(std::span<const Route> routes, HttpServer* server, ExchangeId id,
+              HttpRequest request);
   void OnGone(ExchangeId id) override;  // of any server
   // Answers a call by the row of `routes` that it names; there is one.
   void OnCall(std::span<const Route> routes, ApiCall call);
@@ -92,7 +102,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
-  void EndWithError(Running* running, const EmitEnd& end);
+  void OnLate(ExchangeId id);
+  void EndWithError(Running* running, const ApiError& error);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
   std::string MetricsText();
@@ -112,6 +123,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
+  RequestDeadlines deadlines_;
   EventLoop::Timer keepalive_timer_;
   bool keepalive_set_ = false;
   bool draining_ = false;

@@ -18,6 +18,13 @@ constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while o
 constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the next request is taken
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
+constexpr size_t kMaxSpare = 4 << 10;  // bytes that an empty buffer keeps
+
+// Memory of a connection is what it holds, not what it once held.
+void Empty(std::string* buffer) {
+  buffer->clear();
+  if (buffer->capacity() > kMaxSpare) std::string().swap(*buffer);
+}
 
 }  // namespace
 
@@ -39,6 +46,50 @@ void HttpConnection::Start() {
 // Whole requests may lie there: nothing more is read before they are taken.
 bool HttpConnection::IsFull() const {
   return input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_);
+}
+
+// False: too much is coming, from all or from this address.
+bool HttpConnection::CountIncoming() {
+  if (phase_ == Phase::kClosed) return true;
+  if (input_.empty()) Empty(&input_);
+  const size_t before = incoming_;
+  core_->incoming.Hold(peer(), input_.size() + parser_.body_bytes(), &incoming_);
+  return incoming_ <= before || !(core_->incoming.IsOver() || core_->incoming.IsOver(peer()));
+}
+
+// What was sent ahead goes, and the answer before it is the last one.
+void HttpConnection::RefuseIncoming() {
+  ++core_->stats.incoming_refused;
+  if (phase_ == Phase::kReading && !parse_due_) {
+    Refuse(503, "too many bytes of requests are on their way; try again");
+    return;
+  }
+  Empty(&input_);
+  CountIncoming();
+  CloseWhenWritten();
+}
+
+void HttpConnection::CountUnsent() {
+  if (given_up_ || phase_ == Phase::kClosed) return;
+  const size_t before = unsent_;
+  core_->unsent.Hold(peer(), unsent(), &unsent_);
+  if (before == 0 || unsent_ < before) unsent_since_ = MonotonicNow();
+  if (unsent_ > before) core_->KeepUnsentInBudget(peer());
+}
+
+// Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
+// the kernel take more only when a good part of its buffer is free.)
+double HttpConnection::Slowness(absl::Time now) const {
+  if (given_up_) return 0;
+  return static_cast<double>(unsent_) * (absl::ToDoubleSeconds(now - unsent_since_) + 1e-3);
+}
+
+// Not at once: the caller may be inside the handler.
+void HttpConnection::GiveUp() {
+  given_up_ = true;
+  Empty(&pending_);
+  core_->unsent.Hold(peer(), 0, &unsent_);
+  asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
 }
 
 void HttpConnection::AwaitInput() {
@@ -98,6 +149,7 @@ void HttpConnection::OnBytes(size_t n) {
     if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
     Parse();
   }
+  if (!CountIncoming()) RefuseIncoming();
   AwaitInput();
 }
 
@@ -170,6 +222,9 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   SetIdle(false);
   HttpReply reply = core_->handler->OnBadRequest(parser_.request(), status, message);
   reply.close = true;
+  parser_ = HttpParser(core_->options.limits);  // and what it has of a body
+  Empty(&input_);
+  CountIncoming();
   Send(reply);
 }
 
@@ -202,14 +257,9 @@ void HttpConnection::Write(std::string_view bytes, size_t owed) {
   BATON_CHECK(streaming_);
   pending_ += stream_head_;
   stream_head_.clear();
-  if (overflowed_) return;
+  if (given_up_) return;
   AppendChunk(bytes, answered_.is_http_1_0, &pending_);
-  if (unsent() > core_->options.max_unsent + owed) {
-    overflowed_ = true;  // not from here: the caller is inside the handler
-    pending_.clear();
-    asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
-    return;
-  }
+  if (unsent() > core_->options.max_unsent + owed) return GiveUp();
   ScheduleFlush();
 }
 
@@ -249,6 +299,7 @@ void HttpConnection::NextRequest() {
     asio::post(core_->loop->context(), [self = shared_from_this()] {
       self->parse_due_ = false;
       if (self->phase_ == Phase::kReading) self->Parse();
+      self->CountIncoming();
       self->AwaitInput();
     });
   } else if (input_ended_) {
@@ -265,6 +316,7 @@ void HttpConnection::CloseWhenWritten() {
 }
 
 void HttpConnection::ScheduleFlush() {
+  CountUnsent();
   if (flush_posted_ || is_writing_) return;
   flush_posted_ = true;
   asio::post(core_->loop->context(), [self = shared_from_this()] {
@@ -281,7 +333,7 @@ void HttpConnection::Flush() {
   }
   is_writing_ = true;
   writing_.swap(pending_);
-  pending_.clear();
+  Empty(&pending_);
   if (!answer_rate_.watching()) WatchClient();
   WriteSome();
 }
@@ -294,13 +346,14 @@ void HttpConnection::WriteSome() {
 
 void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   written_ += n;
+  CountUnsent();
   if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
     WriteSome();
     GoOnIfWritten();
     return;
   }
   is_writing_ = false;
-  writing_.clear();
+  Empty(&writing_);
   written_ = 0;
   if (phase_ == Phase::kClosed) return;
   if (ec) {
@@ -348,7 +401,8 @@ void HttpConnection::EndWriting() {
 // Closing with unread input would reset the connection and lose the answer: read on for a moment.
 void HttpConnection::Discard() {
   phase_ = Phase::kDiscarding;
-  input_.clear();
+  Empty(&input_);
+  CountIncoming();
   SetDeadline(kDiscardTime);
   core_->CheckDrained();
   if (input_ended_) {
@@ -369,12 +423,14 @@ void HttpConnection::Gone() {
 // connection that was cut.
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
-  if (quiet()) transport_.WriteNow({});
+  if (quiet() && !given_up_) transport_.WriteNow({});
   phase_ = Phase::kClosed;
   SetIdle(false);
   core_->hangups.Remove(transport_.native_handle());
-  const auto peer = core_->of_peer.find(transport_.peer());
-  if (--peer->second == 0) core_->of_peer.erase(peer);
+  core_->incoming.Hold(peer(), 0, &incoming_);
+  core_->unsent.Hold(peer(), 0, &unsent_);
+  const auto of_peer = core_->of_peer.find(peer());
+  if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   transport_.Close();
   timer_.cancel();
   const auto self = shared_from_this();

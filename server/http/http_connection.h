@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
+#include "server/http/byte_budget.h"
 #include "server/http/hangup_watch.h"
 #include "server/http/http_server.h"
 #include "server/http/served_certificate.h"
@@ -40,6 +41,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
+  // Gives up who reads most slowly until answers that wait are within their budget.
+  void KeepUnsentInBudget(uint64_t peer);
 
   EventLoop* loop;
   const HttpServerOptions options;
@@ -55,6 +58,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
   absl::flat_hash_map<uint64_t, int> of_peer;  // connections, by Transport::peer
   std::list<HttpConnection*> idle;             // wait for a request; the idlest first
+  ByteBudget incoming;  // bytes that have come, and are not part of a whole request
+  ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
@@ -67,6 +72,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void OnAccepted(Transport transport, bool wants_tls);
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
+  std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -80,7 +86,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  void Close();  // closes at once, without OnGone
+  void Close();   // closes at once, without OnGone
+  void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
+  uint64_t peer() const { return transport_.peer(); }
+  // How much waits for the client for how long; 0: nothing, or it is given up.
+  double Slowness(absl::Time now) const;
   // True if no answer is owed and every byte is written.
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
@@ -100,6 +110,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void WatchHangup();
   bool IsFull() const;
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  bool CountIncoming();
+  void RefuseIncoming();
+  void CountUnsent();
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
   void Parse();
@@ -136,9 +149,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
-  bool overflowed_ = false;
+  bool given_up_ = false;
   bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
   size_t discarded_ = 0;    // bytes, in kDiscarding
+  size_t incoming_ = 0, unsent_ = 0;  // as counted in Core
+  absl::Time unsent_since_;           // when the kernel took some last, or none waited
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;

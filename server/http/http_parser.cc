@@ -238,6 +238,7 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.host = text(http::field::host);
   request.asked_headers = text(http::field::access_control_request_headers);
   request.user_agent = text(http::field::user_agent);
+  request.timeout = std::string(Std(head["X-Request-Timeout-Ms"]));
   request.trace = TraceOf(Std(head["traceparent"]));
   request.authorization = text(http::field::authorization);
   request.api_key = std::string(Std(head["X-Api-Key"]));
@@ -341,6 +342,7 @@ HttpParser::Progress HttpParser::Take(std::string* input) {
 HttpRequest& HttpParser::request() { return state_->request; }
 const HttpParseError& HttpParser::error() const { return state_->error; }
 bool HttpParser::in_body() const { return state_->phase == State::Phase::kBody; }
+size_t HttpParser::body_bytes() const { return in_body() ? state_->wire_bytes : 0; }
 bool HttpParser::started() const {
   return state_->scanned > 0 || state_->phase != State::Phase::kHead;
 }

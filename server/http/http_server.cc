@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "server/http/http_connection.h"
 
@@ -17,6 +18,11 @@ using boost::system::error_code;
 
 namespace {
 constexpr int kMaxIdleLooks = 64;
+
+// A budget that lets the largest request pass.
+size_t OneRequest(size_t max, const HttpLimits& limits) {
+  return std::max(max, limits.max_header + limits.max_body);
+}
 }  // namespace
 
 HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
@@ -25,7 +31,10 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       handler(h),
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
-      hangups(event_loop) {}
+      hangups(event_loop),
+      incoming(OneRequest(o.max_incoming, o.limits),
+               OneRequest(o.max_incoming_per_address, o.limits)),
+      unsent(o.max_unsent_total, o.max_unsent_per_address) {}
 
 absl::Status HttpServer::Core::Listen() {
   if (options.port < 0 && options.uds.empty()) return CheckFiles(options);
@@ -151,6 +160,34 @@ bool HttpServer::Core::HasRoom(uint64_t peer) {
   return false;
 }
 
+// Of the address if it is over its own budget, else of all. Null: only one has something to read,
+// and may have so much.
+std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) const {
+  const bool of_peer_only = unsent.IsOver(peer);
+  const absl::Time now = MonotonicNow();
+  std::shared_ptr<HttpConnection> slowest;
+  double slowness = 0;
+  int n_readers = 0;
+  for (const auto& connection : connections) {
+    if (of_peer_only && connection->peer() != peer) continue;
+    const double of_this = connection->Slowness(now);
+    n_readers += of_this > 0;
+    if (of_this <= slowness) continue;
+    slowest = connection;
+    slowness = of_this;
+  }
+  return n_readers > 1 ? slowest : nullptr;
+}
+
+void HttpServer::Core::KeepUnsentInBudget(uint64_t peer) {
+  while (unsent.IsOver() || unsent.IsOver(peer)) {
+    const auto slowest = SlowestReader(peer);
+    if (slowest == nullptr) return;
+    ++stats.unread_closed;
+    slowest->GiveUp();
+  }
+}
+
 void HttpServer::Core::Close() {
   handler = nullptr;
   drained = nullptr;
@@ -195,6 +232,8 @@ int HttpServer::n_connections() const { return static_cast<int>(core_->connectio
 HttpStats HttpServer::stats() const {
   HttpStats stats = core_->stats;
   stats.open = n_connections();
+  stats.incoming = static_cast<int64_t>(core_->incoming.total());
+  stats.unsent = static_cast<int64_t>(core_->unsent.total());
   if (core_->certificate) stats.certificate_left = core_->certificate->context()->left();
   return stats;
 }

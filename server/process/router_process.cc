@@ -9,6 +9,7 @@
 #include "server/access/key_file_watch.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
+#include "server/api/metrics_edge.h"
 #include "server/api/router_generator.h"
 #include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
@@ -21,7 +22,8 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // After the last answer: time for workers to hear that they may drain.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
-constexpr int kReservedDescriptors = 512;  // for files, libraries and the streams of workers
+constexpr int kMetricsConnections = 64;    // where metrics have a port of their own
+constexpr int kReservedDescriptors = 512;  // for those, files, libraries and the streams of workers
 
 HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_context) {
   HttpServerOptions options = given;
@@ -61,6 +63,26 @@ absl::StatusOr<std::unique_ptr<CompletionService>> ServeGrpc(EventLoop* loop,
   front->Attach(http, grpc.get());
   LogInfo("listening for gRPC on %s:%d", options.host, grpc->port());
   return grpc;
+}
+
+// Starts the server of metrics where they have a port of their own (api: the API's options). Null:
+// they are on the API's port.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(EventLoop* loop, int port,
+                                                         const HttpServerOptions& api,
+                                                         MetricsEdge* edge) {
+  if (edge == nullptr) return nullptr;
+  HttpServerOptions options = api;
+  options.port = port;
+  options.uds.clear();
+  options.max_connections = std::min(options.max_connections, kMetricsConnections);
+  options.max_per_address = options.max_connections;
+  auto server = HttpServer::Start(loop, options, edge);
+  if (!server.ok())
+    return absl::Status(server.status().code(),
+                        absl::StrCat("server.metrics_port: ", server.status().message()));
+  edge->Attach(server->get());
+  LogInfo("metrics on %s/metrics", PlacesOf(options, (*server)->port()));
+  return server;
 }
 
 // The lab's table for relays. It fits the setting of ranks; whether it fits the model is checked
@@ -171,8 +193,11 @@ int RunRouter(const RoleConfig& process) {
   TextPool pool({.n_threads = config.server.text_threads,
                  .max_jobs = static_cast<size_t>(router->max_waiting),
                  .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
-  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
-                 config.server.api,
+  const bool has_metrics_port = !*is_loopback && config.server.metrics_port >= 0;
+  const std::vector<Route> routes =
+      has_metrics_port ? RoutesWithout(RouteTable(), Scope::kMetrics)
+                       : std::vector<Route>(RouteTable().begin(), RouteTable().end());
+  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, routes, config.server.api,
                  {.version = BATON_VERSION,
                   .expected_workers = ExpectedWorkers(config),
                   .keys = watch ? &keys : nullptr,
@@ -181,6 +206,11 @@ int RunRouter(const RoleConfig& process) {
   const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
   auto server = HttpServer::Start(&loop, http, &front);
   if (!server.ok()) return Fail(server.status());
+  std::optional<MetricsEdge> edge;
+  if (has_metrics_port) edge.emplace(&front, RouteTable());
+  const auto metrics =
+      ServeMetrics(&loop, config.server.metrics_port, http, edge ? &*edge : nullptr);
+  if (!metrics.ok()) return Fail(metrics.status());
   const auto grpc = ServeGrpc(&loop, GrpcOptionsOf(config.server, http), server->get(), &front);
   if (!grpc.ok()) return Fail(grpc.status());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
@@ -202,6 +232,8 @@ int RunRouter(const RoleConfig& process) {
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.OnReloadSignal([&] {
     (*server)->ReloadCertificate();
+    if (*metrics != nullptr) (*metrics)->ReloadCertificate();
+    if (*grpc != nullptr) (*grpc)->ReloadCertificate();
     if (watch) watch->Read();
   });
   loop.Run();
