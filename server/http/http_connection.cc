@@ -296,17 +296,19 @@ void HttpConnection::NextRequest() {
     // Parsing waits for the next turn: the caller may be inside the handler, and other connections
     // want their turn.
     parse_due_ = true;
-    asio::post(core_->loop->context(), [self = shared_from_this()] {
-      self->parse_due_ = false;
-      if (self->phase_ == Phase::kReading) self->Parse();
-      self->CountIncoming();
-      self->AwaitInput();
-    });
+    core_->GoOnLater(shared_from_this());
   } else if (input_ended_) {
     CloseWhenWritten();
   } else {
     SetIdle(true);
   }
+  AwaitInput();
+}
+
+void HttpConnection::GoOn() {
+  parse_due_ = false;
+  if (phase_ == Phase::kReading) Parse();
+  CountIncoming();
   AwaitInput();
 }
 

@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -41,6 +42,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
+  // The connection goes on in a turn of its own, after those that wait already. However many wait,
+  // one is taken per turn of the loop, so that all others wait for one request at most.
+  void GoOnLater(std::shared_ptr<HttpConnection> connection);
   // Gives up who reads most slowly until answers that wait are within their budget.
   void KeepUnsentInBudget(uint64_t peer);
 
@@ -56,8 +60,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   HangupWatch hangups;                             // watches connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
-  absl::flat_hash_map<uint64_t, int> of_peer;  // connections, by Transport::peer
-  std::list<HttpConnection*> idle;             // wait for a request; the idlest first
+  absl::flat_hash_map<uint64_t, int> of_peer;           // connections, by Transport::peer
+  std::deque<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own
+  std::list<HttpConnection*> idle;                      // wait for a request; the idlest first
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
   ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
@@ -73,6 +78,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
   std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
+  void TakeTurn();
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -86,6 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
+  void GoOn();    // with what was sent ahead, in its own turn
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
   uint64_t peer() const { return transport_.peer(); }

@@ -160,6 +160,21 @@ bool HttpServer::Core::HasRoom(uint64_t peer) {
   return false;
 }
 
+void HttpServer::Core::GoOnLater(std::shared_ptr<HttpConnection> connection) {
+  waiting.push_back(std::move(connection));
+  if (waiting.size() > 1) return;  // a turn is asked for
+  asio::post(loop->context(), [self = shared_from_this()] { self->TakeTurn(); });
+}
+
+void HttpServer::Core::TakeTurn() {
+  if (waiting.empty()) return;  // closed
+  const auto connection = std::move(waiting.front());
+  waiting.pop_front();
+  if (!waiting.empty())
+    asio::post(loop->context(), [self = shared_from_this()] { self->TakeTurn(); });
+  connection->GoOn();
+}
+
 // Of the address if it is over its own budget, else of all. Null: only one has something to read,
 // and may have so much.
 std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) const {
@@ -197,6 +212,7 @@ void HttpServer::Core::Close() {
   unix_file.reset();
   handshakes.reset();
   certificate.reset();
+  waiting.clear();
   const auto open = std::move(connections);
   connections.clear();
   for (const auto& connection : open) connection->Close();

@@ -10,9 +10,9 @@
 namespace baton {
 
 struct AttackTarget {
-  int port = 0;                   // of the API
-  std::vector<int> worker_ports;  // of workers' own pages
-  int scale = 1;                  // the sizes of an attack are divided by it
+  int port = 0;                     // of the API
+  std::vector<int> worker_ports{};  // of workers' own pages
+  int scale = 1;                    // the sizes of an attack are divided by it
 };
 
 struct Attack {
