@@ -60,10 +60,8 @@ bool HttpConnection::CountIncoming() {
 // What was sent ahead goes, and the answer before it is the last one.
 void HttpConnection::RefuseIncoming() {
   ++core_->stats.incoming_refused;
-  if (phase_ == Phase::kReading && !parse_due_) {
-    Refuse(503, "too many bytes of requests are on their way; try again");
-    return;
-  }
+  if (phase_ == Phase::kReading)
+    return Refuse(503, "too many bytes of requests are on their way; try again");
   Empty(&input_);
   CountIncoming();
   CloseWhenWritten();
@@ -147,7 +145,8 @@ void HttpConnection::OnBytes(size_t n) {
   SetIdle(false);
   if (phase_ == Phase::kReading && !parse_due_) {
     if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
-    Parse();
+    parse_due_ = true;
+    core_->GoOn(shared_from_this());
   }
   if (!CountIncoming()) RefuseIncoming();
   AwaitInput();
@@ -308,7 +307,7 @@ void HttpConnection::NextRequest() {
 void HttpConnection::GoOn() {
   parse_due_ = false;
   if (phase_ == Phase::kReading) Parse();
-  CountIncoming();
+  if (!CountIncoming()) RefuseIncoming();
   AwaitInput();
 }
 

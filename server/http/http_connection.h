@@ -8,7 +8,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
 #include "server/http/byte_budget.h"
+#include "server/http/fair_queue.h"
 #include "server/http/hangup_watch.h"
 #include "server/http/http_server.h"
 #include "server/http/served_certificate.h"
@@ -42,9 +42,11 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
-  // The connection goes on in a turn of its own, after those that wait already. However many wait,
-  // one is taken per turn of the loop, so that all others wait for one request at most.
-  void GoOnLater(std::shared_ptr<HttpConnection> connection);
+  // Input of one connection is parsed per turn of the loop, and addresses take turns, so that
+  // whatever one of them sends, the others wait for one request of it at most. It goes on now if
+  // this turn is free, or in one of its own.
+  void GoOn(const std::shared_ptr<HttpConnection>& connection);
+  void GoOnLater(const std::shared_ptr<HttpConnection>& connection);
   // Gives up who reads most slowly until answers that wait are within their budget.
   void KeepUnsentInBudget(uint64_t peer);
 
@@ -60,9 +62,10 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   HangupWatch hangups;                             // watches connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
-  absl::flat_hash_map<uint64_t, int> of_peer;           // connections, by Transport::peer
-  std::deque<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own
-  std::list<HttpConnection*> idle;                      // wait for a request; the idlest first
+  absl::flat_hash_map<uint64_t, int> of_peer;          // connections, by Transport::peer
+  FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
+  bool turn_taken = false;                             // and the next one comes
+  std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
   ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
@@ -79,6 +82,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   bool HasRoom(uint64_t peer);
   std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
   void TakeTurn();
+  void EndTurn();
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -92,7 +96,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  void GoOn();    // with what was sent ahead, in its own turn
+  void GoOn();    // with what came, in its turn
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
   uint64_t peer() const { return transport_.peer(); }

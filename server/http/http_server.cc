@@ -18,6 +18,8 @@ using boost::system::error_code;
 
 namespace {
 constexpr int kMaxIdleLooks = 64;
+constexpr int kAcceptsPerTurn =
+    32;  // who comes last waits for few turns, however many come at once
 
 // A budget that lets the largest request pass.
 size_t OneRequest(size_t max, const HttpLimits& limits) {
@@ -97,6 +99,8 @@ absl::Status HttpServer::Core::ListenUnix() {
 template <typename Acceptor>
 void HttpServer::Core::Accept(Acceptor* from) {
   if (!from->is_open()) return;
+  error_code ignored;
+  from->non_blocking(true, ignored);
   from->async_accept([self = shared_from_this(), from](
                          const error_code& ec, typename Acceptor::protocol_type::socket socket) {
     if (self->handler == nullptr) return;
@@ -109,8 +113,15 @@ void HttpServer::Core::Accept(Acceptor* from) {
       });
       return;
     }
-    const bool is_tcp = std::is_same_v<Acceptor, tcp::acceptor>;
-    self->OnAccepted(Transport(std::move(socket)), is_tcp && self->handshakes != nullptr);
+    const bool wants_tls = std::is_same_v<Acceptor, tcp::acceptor> && self->handshakes != nullptr;
+    self->OnAccepted(Transport(std::move(socket)), wants_tls);
+    for (int more = 1; more < kAcceptsPerTurn && from->is_open(); ++more) {
+      typename Acceptor::protocol_type::socket next(self->loop->context());
+      error_code none;
+      from->accept(next, none);
+      if (none) break;
+      self->OnAccepted(Transport(std::move(next)), wants_tls);
+    }
     self->Accept(from);
   });
 }
@@ -160,19 +171,34 @@ bool HttpServer::Core::HasRoom(uint64_t peer) {
   return false;
 }
 
-void HttpServer::Core::GoOnLater(std::shared_ptr<HttpConnection> connection) {
-  waiting.push_back(std::move(connection));
-  if (waiting.size() > 1) return;  // a turn is asked for
+void HttpServer::Core::GoOn(const std::shared_ptr<HttpConnection>& connection) {
+  if (turn_taken) {
+    waiting.Push(connection->peer(), connection);
+    return;
+  }
+  turn_taken = true;
+  connection->GoOn();
+  EndTurn();
+}
+
+void HttpServer::Core::GoOnLater(const std::shared_ptr<HttpConnection>& connection) {
+  waiting.Push(connection->peer(), connection);
+  if (!turn_taken) EndTurn();
+}
+
+// Whoever comes before the next turn waits for it.
+void HttpServer::Core::EndTurn() {
+  turn_taken = true;
   asio::post(loop->context(), [self = shared_from_this()] { self->TakeTurn(); });
 }
 
 void HttpServer::Core::TakeTurn() {
-  if (waiting.empty()) return;  // closed
-  const auto connection = std::move(waiting.front());
-  waiting.pop_front();
-  if (!waiting.empty())
-    asio::post(loop->context(), [self = shared_from_this()] { self->TakeTurn(); });
-  connection->GoOn();
+  if (waiting.empty()) {
+    turn_taken = false;
+    return;
+  }
+  waiting.Pop()->GoOn();
+  EndTurn();
 }
 
 // Of the address if it is over its own budget, else of all. Null: only one has something to read,
@@ -212,7 +238,7 @@ void HttpServer::Core::Close() {
   unix_file.reset();
   handshakes.reset();
   certificate.reset();
-  waiting.clear();
+  waiting.Clear();
   const auto open = std::move(connections);
   connections.clear();
   for (const auto& connection : open) connection->Close();

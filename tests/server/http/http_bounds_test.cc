@@ -5,6 +5,7 @@
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
+#include "server/http/fair_queue.h"
 #include "tests/server/http/http_rig.h"
 
 namespace baton {
@@ -216,6 +217,19 @@ TEST_CASE("the least rate is judged by window, and little that waits is no reaso
   any.Start(start, 5000, 1 << 20);
   CHECK(any.IsTooSlow(5000));
   CHECK_FALSE(any.IsTooSlow(5001));
+}
+
+TEST_CASE("senders take turns, whatever each has put in") {
+  FairQueue<int> queue;
+  for (int i = 0; i < 5; ++i) queue.Push(1, i);
+  queue.Push(2, 20);
+  queue.Push(3, 30);
+  queue.Push(2, 21);
+  std::vector<int> taken;
+  while (taken.size() < 4) taken.push_back(queue.Pop());
+  queue.Push(3, 31);
+  while (!queue.empty()) taken.push_back(queue.Pop());
+  CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
 }
 
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
