@@ -96,8 +96,10 @@ grpc_ssl_certificate_config_reload_status GrpcCertificate::Fetch(
   }
   if (!pem) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair{pem->key.c_str(), pem->cert.c_str()};
-  *config = grpc_ssl_server_certificate_config_create(
-      pem->client_ca.empty() ? nullptr : pem->client_ca.c_str(), &pair, 1);
+  // gRPC wants authorities also where no client is asked for a certificate; it does not use them
+  // then, and any certificate will do.
+  const std::string& authorities = pem->client_ca.empty() ? pem->cert : pem->client_ca;
+  *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 

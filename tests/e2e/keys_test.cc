@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "server/access/key_file.h"
 #include "server/api/endpoints/endpoints.h"
@@ -145,10 +146,10 @@ TEST_CASE("all may be served with keys, or where the operator says so") {
 // The status of a request without a body at a port; name: of the key.
 int StatusAt(int port, const Route& route, const std::string& name) {
   RawClient client(port);
-  REQUIRE(client.Send(
-      absl::StrCat(std::string(route.method), " ", std::string(route.path),
-                   " HTTP/1.1\r\nHost: models.example\r\nConnection: close\r\n",
-                   name.empty() ? "" : absl::StrCat("x-api-key: ", KeyOf(name), "\r\n"), "\r\n")));
+  REQUIRE(client.Send(absl::StrCat(
+      std::string(route.method), " ", absl::StrReplaceAll(std::string(route.path), {{"{id}", "x"}}),
+      " HTTP/1.1\r\nHost: models.example\r\nConnection: close\r\n",
+      name.empty() ? "" : absl::StrCat("x-api-key: ", KeyOf(name), "\r\n"), "\r\n")));
   REQUIRE(client.ReadToEnd());
   return std::stoi(client.received.substr(9, 3));
 }

@@ -11,10 +11,11 @@ namespace {
 struct Caller {
   Caller(int port, const TestAuthority& authority) {
     grpc::ChannelArguments own;
+    grpc::SslCredentialsOptions trusted;
+    trusted.pem_root_certs = authority.pem();
     own.SetInt("own.channel", ++n_channels);  // channels with the same arguments share connections
-    channel =
-        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
-                                  grpc::SslCredentials({.pem_root_certs = authority.pem()}), own);
+    channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
+                                        grpc::SslCredentials(trusted), own);
     stub = v1::Completion::NewStub(channel);
   }
   // CN of the server's certificate; empty: there was no connection.
