@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -117,6 +119,13 @@ int ExpectedWorkers(const Config& config) {
   return config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
 }
 
+// Bodies and answers that are freed go back to the system: without this, the C library keeps what
+// thousands of connections once held, and lets small things that live on hold large ones between.
+void ReturnFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 64 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
+}
+
 int Fail(const absl::Status& status) {
   LogError("%s", std::string(status.message()));
   return 2;
@@ -163,6 +172,7 @@ class StopWatcher {
 
 int RunRouter(const RoleConfig& process) {
   const Config& config = process.config;
+  ReturnFreedMemory();
   if (config.server.grpc.port != 0) {
     const auto served = CheckGrpc(GrpcOptionsOf(config.server, config.server.http));
     if (!served.ok()) return Fail(served);

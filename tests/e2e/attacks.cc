@@ -97,7 +97,7 @@ void Hold(int port, int n, absl::Duration pause, const std::atomic<bool>& over, 
 // Idle connections, each of which had a page of 100 kB and more.
 void Idle(const AttackTarget& target, const std::atomic<bool>& over) {
   const std::string request = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  Hold(target.port, 4000 / target.scale, absl::Milliseconds(50), over,
+  Hold(target.port, 4000 / target.scale, absl::Seconds(1), over,
        [&](Attacker* attacker) { return attacker->SendMore(request) && attacker->Read(); });
 }
 
@@ -105,7 +105,7 @@ void HalfHeaders(const AttackTarget& target, const std::atomic<bool>& over) {
   const std::string request =
       "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nA: " + std::string(7'000, 'a') +
       "\r\nB: " + std::string(7'000, 'b');
-  Hold(target.port, 4000 / target.scale, absl::Milliseconds(50), over,
+  Hold(target.port, 4000 / target.scale, absl::Seconds(1), over,
        [&](Attacker* attacker) { return attacker->SendMore(request) && attacker->Read(); });
 }
 
@@ -138,7 +138,7 @@ void SentAhead(const AttackTarget& target, const std::atomic<bool>& over) {
 void Unread(const AttackTarget& target, const std::atomic<bool>& over) {
   std::string requests;
   for (int i = 0; i < 100; ++i) requests += "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  Hold(target.port, 4000 / target.scale, absl::Milliseconds(50), over,
+  Hold(target.port, 4000 / target.scale, absl::Milliseconds(500), over,
        [&](Attacker* attacker) { return attacker->SendMore(requests); });
 }
 
