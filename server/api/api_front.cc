@@ -41,9 +41,17 @@ HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
   return reply;
 }
 
-absl::Time DeadlineOf(const RunningRequest& running, absl::Duration most) {
+absl::Time DeadlineOf(const RunningRequest& running, absl::Duration max) {
   const auto asked = RequestTimeout(running.call.request.timeout);
-  return running.arrived + std::min(most, asked.value_or(most));
+  return running.arrived + std::min(max, asked.value_or(max));
+}
+
+ApiError TooLate(const RunningRequest& running) {
+  return HttpError(504,
+                   absl::StrCat("The request was not done within ",
+                                absl::FormatDuration(running.deadline - running.arrived), "; see ",
+                                kTimeoutHeader, ", and server.request_timeout."),
+                   "timeout");
 }
 
 // Names the model and the numerics: logits and tokens are equal where both are.
@@ -118,7 +126,12 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(loop, kMetricsPause, [this] { return MetricsText(); }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
-      deadlines_(loop, [this](ExchangeId id) { OnLate(id); }),
+      deadlines_(loop,
+                 [this](ExchangeId id) {
+                   const auto found = running_.find(id);
+                   if (found == running_.end()) return;
+                   EndWithError(found->second.get(), TooLate(*found->second));
+                 }),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -136,12 +149,12 @@ void ApiFront::Drain(std::function<void()> drained) {
 
 // --- calls --------------------------------------------------------------------------------------
 
-std::optional<HttpReply> ApiFront::CheckHead(std::span<const Route> routes, HttpRequest* request) {
-  const FoundRoute found = FindRoute(routes, request->method, request->path);
+std::optional<HttpReply> ApiFront::OnHead(HttpRequest* request) {
+  const FoundRoute found = FindRoute(routes_, request->method, request->path);
   auto error = guard_.Admit(found, request);
   if (!error) error = CheckForm(found, *request);
   if (!error) return std::nullopt;
-  metrics_.OnRefused(RouteLabel(routes, request->path), error->status);
+  metrics_.OnRefused(RouteLabel(routes_, request->path), error->status);
   HttpReply reply = EarlyRefusal(*request, *error, options_.cors_origin);
   if (error->status == 405) {
     const std::string methods = absl::StrJoin(found.methods, ", ");
@@ -151,12 +164,11 @@ std::optional<HttpReply> ApiFront::CheckHead(std::span<const Route> routes, Http
   return reply;
 }
 
-void ApiFront::OnHttp(std::span<const Route> routes, HttpServer* server, ExchangeId id,
-                      HttpRequest request) {
+void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
   ApiCall call{.exchange = id,
-               .writer = server,
+               .writer = http_,
                .refusal = RefusalAt(request.path),
-               .label = RouteLabel(routes, request.path),
+               .label = RouteLabel(routes_, request.path),
                .request = std::move(request),
                .admitted = true};
   if (call.request.method == "OPTIONS") {
@@ -164,7 +176,7 @@ void ApiFront::OnHttp(std::span<const Route> routes, HttpServer* server, Exchang
     Reply(call, Preflight(call.request, options_.cors_origin));
     return;
   }
-  OnCall(routes, std::move(call));  // CheckHead refused requests for which there is no row
+  OnCall(routes_, std::move(call));  // OnHead refused requests for which there is no row
 }
 
 void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
@@ -417,25 +429,12 @@ void ApiFront::Complete(Running* running) {
   Forget(running, finished);
 }
 
-void ApiFront::OnLate(ExchangeId id) {
-  const auto found = running_.find(id);
-  if (found == running_.end()) return;
-  Running* running = found->second.get();
-  const ApiError error =
-      HttpError(504,
-                absl::StrCat("The request was not done within ",
-                             absl::FormatDuration(running->deadline - running->arrived), "; see ",
-                             kTimeoutHeader, ", and server.request_timeout."),
-                "timeout");
-  if (running->choices.empty()) {
-    text_calls_.OnGone(id);
-    Refuse(running, error);
-  } else {
-    EndWithError(running, error);
-  }
-}
-
 void ApiFront::EndWithError(Running* running, const ApiError& error) {
+  if (running->choices.empty()) {  // its text is not ready
+    text_calls_.OnGone(running->call.exchange);
+    Refuse(running, error);
+    return;
+  }
   LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());

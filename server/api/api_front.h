@@ -56,17 +56,8 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   // New requests are refused with 503, running ones go on; `drained` when the last byte is written.
   void Drain(std::function<void()> drained);
 
-  std::optional<HttpReply> OnHead(HttpRequest* request) override {
-    return CheckHead(routes_, request);
-  }
-  void OnRequest(ExchangeId id, HttpRequest request) override {
-    OnHttp(routes_, http_, id, std::move(request));
-  }
-  // The same for a server that serves other rows, with exchanges of its own. None of them is for
-  // tokens or text.
-  std::optional<HttpReply> CheckHead(std::span<const Route> routes, HttpRequest* request);
-  void OnHttp(std::span<const Route> routes, HttpServer* server, ExchangeId id,
-              HttpRequest request);
+  std::optional<HttpReply> OnHead(HttpRequest* request) override;
+  void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId id) override;  // of any server
   // Answers a call by the row of `routes` that it names; there is one.
   void OnCall(std::span<const Route> routes, ApiCall call);
@@ -102,7 +93,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
-  void OnLate(ExchangeId id);
   void EndWithError(Running* running, const ApiError& error);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api/access_guard.h"
 #include "server/api/api_front.h"
 #include "server/http/http_server.h"
 
@@ -17,17 +18,16 @@ std::vector<Route> RoutesWithout(std::span<const Route> routes, Scope scope);
 
 class MetricsEdge : public HttpHandler {
  public:
-  // Takes the rows for metrics. The front must outlive the edge.
-  MetricsEdge(ApiFront* front, std::span<const Route> routes)
-      : front_(front), routes_(RoutesOf(routes, Scope::kMetrics)) {}
+  // Takes the rows for metrics. All must outlive the edge. keys: null: nobody needs one.
+  MetricsEdge(ApiFront* front, std::span<const Route> routes, const ApiKeys* keys,
+              MetricsRegistry* registry)
+      : front_(front),
+        routes_(RoutesOf(routes, Scope::kMetrics)),
+        guard_(keys, nullptr, registry, front->model().name) {}
 
   void Attach(HttpServer* server) { server_ = server; }  // before the loop runs
-  std::optional<HttpReply> OnHead(HttpRequest* request) override {
-    return front_->CheckHead(routes_, request);
-  }
-  void OnRequest(ExchangeId id, HttpRequest request) override {
-    front_->OnHttp(routes_, server_, id, std::move(request));
-  }
+  std::optional<HttpReply> OnHead(HttpRequest* request) override;
+  void OnRequest(ExchangeId id, HttpRequest request) override;
   void OnGone(ExchangeId) override {}  // an answer that waits finds nobody
   HttpReply OnBadRequest(const HttpRequest& request, int status,
                          const std::string& message) override {
@@ -37,6 +37,7 @@ class MetricsEdge : public HttpHandler {
  private:
   ApiFront* front_;
   const std::vector<Route> routes_;
+  const AccessGuard guard_;
   HttpServer* server_ = nullptr;
 };
 

@@ -18,7 +18,7 @@
 #include "completion.grpc.pb.h"
 #include "rpc_status.pb.h"
 #include "server/grpc/frames.h"
-#include "server/grpc/grpc_certificate.h"
+#include "server/grpc/certificate_service.h"
 #include "server/grpc/listening_service.h"
 #include "server/grpc/peer_address.h"
 #include "server/grpc/rpc_error.h"

@@ -43,42 +43,27 @@ void HttpConnection::Start() {
   AwaitInput();
 }
 
-// Whole requests may lie there: nothing more is read before they are taken.
-bool HttpConnection::IsFull() const {
-  return input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_);
-}
-
-// False: too much is coming, from all or from this address.
-bool HttpConnection::CountIncoming() {
-  if (phase_ == Phase::kClosed) return true;
+// Counts what has come and is not part of a whole request. Too much of that, from all or from this
+// address: what was sent ahead goes, and the answer before it is the last one.
+void HttpConnection::CountIncoming() {
+  if (phase_ == Phase::kClosed) return;
   if (input_.empty()) Empty(&input_);
   const size_t before = incoming_;
-  core_->incoming.Hold(peer(), input_.size() + parser_.body_bytes(), &incoming_);
-  return incoming_ <= before || !(core_->incoming.IsOver() || core_->incoming.IsOver(peer()));
-}
-
-// What was sent ahead goes, and the answer before it is the last one.
-void HttpConnection::RefuseIncoming() {
+  core_->incoming.Hold(transport_.peer(), input_.size() + parser_.body_bytes(), &incoming_);
+  const bool is_over = core_->incoming.IsOver() || core_->incoming.IsOver(transport_.peer());
+  if (incoming_ <= before || !is_over) return;
   ++core_->stats.incoming_refused;
   if (phase_ == Phase::kReading)
     return Refuse(503, "too many bytes of requests are on their way; try again");
   Empty(&input_);
-  CountIncoming();
+  core_->incoming.Hold(transport_.peer(), 0, &incoming_);
   CloseWhenWritten();
-}
-
-void HttpConnection::CountUnsent() {
-  if (given_up_ || phase_ == Phase::kClosed) return;
-  const size_t before = unsent_;
-  core_->unsent.Hold(peer(), unsent(), &unsent_);
-  if (before == 0 || unsent_ < before) unsent_since_ = MonotonicNow();
-  if (unsent_ > before) core_->KeepUnsentInBudget(peer());
 }
 
 // Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
 // the kernel take more only when a good part of its buffer is free.)
-double HttpConnection::Slowness(absl::Time now) const {
-  if (given_up_) return 0;
+double HttpConnection::Slowness(absl::Time now, uint64_t peer) const {
+  if (given_up_ || (peer != 0 && peer != transport_.peer())) return 0;
   return static_cast<double>(unsent_) * (absl::ToDoubleSeconds(now - unsent_since_) + 1e-3);
 }
 
@@ -86,25 +71,25 @@ double HttpConnection::Slowness(absl::Time now) const {
 void HttpConnection::GiveUp() {
   given_up_ = true;
   Empty(&pending_);
-  core_->unsent.Hold(peer(), 0, &unsent_);
+  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
   asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
 }
 
 void HttpConnection::AwaitInput() {
   if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
-  if (IsFull()) return WatchHangup();
+  // Whole requests may lie there: nothing more is read before they are taken. A client that is owed
+  // an answer and goes away behind what is not read here would not be noticed. One that is owed
+  // none has answers on their way, and whether it takes them is seen by writing.
+  if (input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_)) {
+    core_->hangups.Add(transport_.native_handle(), core_->options.finish_half_closed,
+                       [self = shared_from_this()] {
+                         if (self->exchange_ != 0) self->Gone();
+                       });
+    return;
+  }
   core_->hangups.Remove(transport_.native_handle());
   awaiting_input_ = true;
   transport_.AwaitInput([self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
-}
-
-// A client that is owed an answer and goes away behind what is not read here would not be noticed.
-// One that is owed none has answers on their way, and whether it takes them is seen by writing.
-void HttpConnection::WatchHangup() {
-  core_->hangups.Add(transport_.native_handle(), core_->options.finish_half_closed,
-                     [self = shared_from_this()] {
-                       if (self->exchange_ != 0) self->Gone();
-                     });
 }
 
 void HttpConnection::OnInput(const error_code& wait_error) {
@@ -146,9 +131,9 @@ void HttpConnection::OnBytes(size_t n) {
   if (phase_ == Phase::kReading && !parse_due_) {
     if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
     parse_due_ = true;
-    core_->GoOn(shared_from_this());
+    core_->GoOn(transport_.peer(), shared_from_this());
   }
-  if (!CountIncoming()) RefuseIncoming();
+  CountIncoming();
   AwaitInput();
 }
 
@@ -184,7 +169,7 @@ bool HttpConnection::OnHead() {
     answered_ = request;
     phase_ = Phase::kAnswering;
     reply->close = reply->close || request.has_body;  // bytes of the body may be on their way
-    Send(*reply);
+    Reply(*reply);
     return false;
   }
   if (request.expects_continue && input_.empty()) {
@@ -224,24 +209,19 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   parser_ = HttpParser(core_->options.limits);  // and what it has of a body
   Empty(&input_);
   CountIncoming();
-  Send(reply);
-}
-
-void HttpConnection::Send(const HttpReply& reply) {
-  deadline_ = absl::InfiniteFuture();
-  pending_ += ReplyHead(reply, answered_);
-  if (answered_.method != "HEAD") pending_ += reply.body;
-  FinishAnswer(reply.close || !answered_.keep_alive);
+  Reply(reply);
 }
 
 void HttpConnection::Reply(const HttpReply& reply) {
   if (core_->draining && !reply.close) {
     HttpReply last = reply;
     last.close = true;
-    Send(last);
-  } else {
-    Send(reply);
+    return Reply(last);
   }
+  deadline_ = absl::InfiniteFuture();
+  pending_ += ReplyHead(reply, answered_);
+  if (answered_.method != "HEAD") pending_ += reply.body;
+  FinishAnswer(reply.close || !answered_.keep_alive);
 }
 
 void HttpConnection::StartStream(const HttpReply& head) {
@@ -295,7 +275,7 @@ void HttpConnection::NextRequest() {
     // Parsing waits for the next turn: the caller may be inside the handler, and other connections
     // want their turn.
     parse_due_ = true;
-    core_->GoOnLater(shared_from_this());
+    core_->GoOnLater(transport_.peer(), shared_from_this());
   } else if (input_ended_) {
     CloseWhenWritten();
   } else {
@@ -307,7 +287,7 @@ void HttpConnection::NextRequest() {
 void HttpConnection::GoOn() {
   parse_due_ = false;
   if (phase_ == Phase::kReading) Parse();
-  if (!CountIncoming()) RefuseIncoming();
+  CountIncoming();
   AwaitInput();
 }
 
@@ -317,7 +297,11 @@ void HttpConnection::CloseWhenWritten() {
 }
 
 void HttpConnection::ScheduleFlush() {
-  CountUnsent();
+  if (!given_up_ && phase_ != Phase::kClosed) {
+    if (unsent_ == 0) unsent_since_ = MonotonicNow();
+    core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+    core_->KeepUnsentInBudget(transport_.peer());
+  }
   if (flush_posted_ || is_writing_) return;
   flush_posted_ = true;
   asio::post(core_->loop->context(), [self = shared_from_this()] {
@@ -328,42 +312,36 @@ void HttpConnection::ScheduleFlush() {
 
 void HttpConnection::Flush() {
   if (is_writing_ || phase_ == Phase::kClosed) return;
-  if (pending_.empty()) {
+  if (writing_.empty()) writing_.swap(pending_);
+  if (writing_.empty()) {
     if (close_after_write_ && exchange_ == 0) EndWriting();
     return;
   }
   is_writing_ = true;
-  writing_.swap(pending_);
-  Empty(&pending_);
   if (!answer_rate_.watching()) WatchClient();
-  WriteSome();
-}
-
-void HttpConnection::WriteSome() {
   transport_.AsyncWriteSome(
       std::string_view(writing_).substr(written_),
       [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
 }
 
 void HttpConnection::OnWritten(const error_code& ec, size_t n) {
-  written_ += n;
-  CountUnsent();
-  if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
-    WriteSome();
-    GoOnIfWritten();
-    return;
-  }
   is_writing_ = false;
-  Empty(&writing_);
-  written_ = 0;
+  written_ += n;
+  const bool is_whole = written_ == writing_.size();
+  if (ec || is_whole) {
+    Empty(&writing_);
+    written_ = 0;
+  }
   if (phase_ == Phase::kClosed) return;
+  if (!given_up_) core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+  unsent_since_ = MonotonicNow();
   if (ec) {
     Gone();
     return;
   }
   Flush();
   GoOnIfWritten();
-  if (core_->draining && idle()) EndWriting();
+  if (is_whole && core_->draining && idle()) EndWriting();
 }
 
 // Bytes are on their way: by the deadline enough of them must have arrived.
@@ -428,9 +406,9 @@ void HttpConnection::Close() {
   phase_ = Phase::kClosed;
   SetIdle(false);
   core_->hangups.Remove(transport_.native_handle());
-  core_->incoming.Hold(peer(), 0, &incoming_);
-  core_->unsent.Hold(peer(), 0, &unsent_);
-  const auto of_peer = core_->of_peer.find(peer());
+  core_->incoming.Hold(transport_.peer(), 0, &incoming_);
+  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  const auto of_peer = core_->of_peer.find(transport_.peer());
   if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   transport_.Close();
   timer_.cancel();

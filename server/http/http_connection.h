@@ -45,8 +45,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   // Input of one connection is parsed per turn of the loop, and addresses take turns, so that
   // whatever one of them sends, the others wait for one request of it at most. It goes on now if
   // this turn is free, or in one of its own.
-  void GoOn(const std::shared_ptr<HttpConnection>& connection);
-  void GoOnLater(const std::shared_ptr<HttpConnection>& connection);
+  void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
+  void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   // Gives up who reads most slowly until answers that wait are within their budget.
   void KeepUnsentInBudget(uint64_t peer);
 
@@ -99,9 +99,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void GoOn();    // with what came, in its turn
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
-  uint64_t peer() const { return transport_.peer(); }
-  // How much waits for the client for how long; 0: nothing, or it is given up.
-  double Slowness(absl::Time now) const;
+  // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
+  // `peer` (0: any will do).
+  double Slowness(absl::Time now, uint64_t peer) const;
   // True if no answer is owed and every byte is written.
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
@@ -118,25 +118,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
 
   void AwaitInput();
-  void WatchHangup();
-  bool IsFull() const;
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
-  bool CountIncoming();
-  void RefuseIncoming();
-  void CountUnsent();
+  void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
   void Parse();
   bool OnHead();
   void OnComplete();
-  void Send(const HttpReply& reply);
   void FinishAnswer(bool close);
   void GoOnIfWritten();
   void NextRequest();
   void CloseWhenWritten();
   void ScheduleFlush();
   void Flush();
-  void WriteSome();
   void WatchClient();
   bool LookAtClient();
   void OnWritten(const boost::system::error_code& ec, size_t n);

@@ -171,9 +171,9 @@ bool HttpServer::Core::HasRoom(uint64_t peer) {
   return false;
 }
 
-void HttpServer::Core::GoOn(const std::shared_ptr<HttpConnection>& connection) {
+void HttpServer::Core::GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
   if (turn_taken) {
-    waiting.Push(connection->peer(), connection);
+    waiting.Push(peer, connection);
     return;
   }
   turn_taken = true;
@@ -181,8 +181,8 @@ void HttpServer::Core::GoOn(const std::shared_ptr<HttpConnection>& connection) {
   EndTurn();
 }
 
-void HttpServer::Core::GoOnLater(const std::shared_ptr<HttpConnection>& connection) {
-  waiting.Push(connection->peer(), connection);
+void HttpServer::Core::GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
+  waiting.Push(peer, connection);
   if (!turn_taken) EndTurn();
 }
 
@@ -201,8 +201,8 @@ void HttpServer::Core::TakeTurn() {
   EndTurn();
 }
 
-// Of the address if it is over its own budget, else of all. Null: only one has something to read,
-// and may have so much.
+// Looks at the address if it is over its own budget, else at all. Null: only one has something to
+// read, and may have so much.
 std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) const {
   const bool of_peer_only = unsent.IsOver(peer);
   const absl::Time now = MonotonicNow();
@@ -210,8 +210,7 @@ std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) c
   double slowness = 0;
   int n_readers = 0;
   for (const auto& connection : connections) {
-    if (of_peer_only && connection->peer() != peer) continue;
-    const double of_this = connection->Slowness(now);
+    const double of_this = connection->Slowness(now, of_peer_only ? peer : 0);
     n_readers += of_this > 0;
     if (of_this <= slowness) continue;
     slowest = connection;

@@ -217,7 +217,7 @@ int RunRouter(const RoleConfig& process) {
   auto server = HttpServer::Start(&loop, http, &front);
   if (!server.ok()) return Fail(server.status());
   std::optional<MetricsEdge> edge;
-  if (has_metrics_port) edge.emplace(&front, RouteTable());
+  if (has_metrics_port) edge.emplace(&front, RouteTable(), watch ? &keys : nullptr, &registry);
   const auto metrics =
       ServeMetrics(&loop, config.server.metrics_port, http, edge ? &*edge : nullptr);
   if (!metrics.ok()) return Fail(metrics.status());

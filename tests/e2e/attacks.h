@@ -1,5 +1,5 @@
-// What misbehaving clients do to a server: each attack is a thread or a few that hold many
-// connections of one address, until they are told that it is over.
+// Attacks are what misbehaving clients do to a server: each attack is a thread or a few that hold
+// many connections of one address, until they are told that it is over.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What TLS costs a router per streamed token, beside plain connections: two routers (crowd_rig.h),
-// in turns. A small crowd runs in CI, for what works; "[.][cost]" is the command of
+// Measures what TLS costs a router per streamed token, beside plain connections: two routers
+// (crowd_rig.h), in turns. A small crowd runs in CI, for what works; "[.][cost]" is the command of
 // docs/SECURITY.md that measures: 256 connections, at most 1.3 times the processor time of plain
 // ones.
 #include <signal.h>
@@ -62,7 +62,7 @@ class Crowd {
               "Content-Length: ", body.size(), "\r\n\r\n", body));
           int n_events = 0;
           while (client.received.find("data: [DONE]") == std::string::npos) {
-            // What has been counted goes; an event that is not whole stays.
+            // Counted events go; one that is not whole stays.
             const size_t cut = client.received.rfind("\n\n");
             for (size_t at = 0;
                  cut != std::string::npos && (at = client.received.find("data: ", at)) < cut; ++at)

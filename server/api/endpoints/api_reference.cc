@@ -32,7 +32,7 @@ such as `messages[0].content`. `X-Should-Retry: false` says that the same reques
 (W3C) stands in the router's log lines of the request; workers do not get it.
 
 `X-Request-Timeout-Ms` (1 to 86400000) says by when a request for tokens must have ended, counted from its last byte;
-`server.request_timeout` is the most, and the default. Then its work ends at all workers, and the client gets 504, or
+`server.request_timeout` is its bound, and the default. Then its work ends at all workers, and the client gets 504, or
 the error of a stream that has begun. Where the API is public, `/metrics` and `/load` are on a port of their own
 (`server.metrics_port`, [SECURITY.md](SECURITY.md)).
 

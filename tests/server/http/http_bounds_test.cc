@@ -101,7 +101,7 @@ TEST_CASE("an answer is taken at the least rate, or its client is given up") {
 }
 
 // A request of 1 MB, but for its last bytes.
-std::string MostOfARequest(size_t body = 1'000'000) {
+std::string UnfinishedRequest(size_t body = 1'000'000) {
   return absl::StrCat("POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: ", body, "\r\n\r\n",
                       std::string(body - 10, 'x'));
 }
@@ -114,9 +114,9 @@ TEST_CASE("bytes of requests that come are within a budget of an address, and of
   HttpRig rig(options, over);
   rig.answers.body_bytes = 3;
   const auto first = rig.Connect(), second = rig.Connect();
-  REQUIRE(first->Send(MostOfARequest()));
+  REQUIRE(first->Send(UnfinishedRequest()));
   REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 900'000; }));
-  second->Send(MostOfARequest());  // the server may close before its end
+  second->Send(UnfinishedRequest());  // the server may close before its end
   CHECK(second->ReadUntil("HTTP/1.1 503"));
   CHECK(rig.Stats().incoming_refused == 1);
   REQUIRE(first->Send(std::string(10, 'x')));
@@ -124,7 +124,7 @@ TEST_CASE("bytes of requests that come are within a budget of an address, and of
   CHECK(rig.WaitFor([&] { return rig.server->stats().incoming == 0; }));
   // There is room again.
   const auto third = rig.Connect();
-  REQUIRE(third->Send(MostOfARequest() + std::string(10, 'x')));
+  REQUIRE(third->Send(UnfinishedRequest() + std::string(10, 'x')));
   CHECK(third->ReadUntil("xxx"));
 }
 

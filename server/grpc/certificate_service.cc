@@ -1,4 +1,4 @@
-#include "server/grpc/grpc_certificate.h"
+#include "server/grpc/certificate_service.h"
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
