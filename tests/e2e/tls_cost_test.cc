@@ -34,7 +34,7 @@ class Crowd {
     secured_ = is_secured;
     auto rig = CrowdRig::Start(kStep, args, [this](const ServedBaton& router) {
       const auto client = Connect(router);
-      return client->Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n") &&
+      return client->Send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
              client->ReadUntil("\r\n\r\n") && client->received.starts_with("HTTP/1.1 200");
     });
     INFO(rig.status().ToString());
@@ -58,7 +58,7 @@ class Crowd {
           const std::string body =
               StreamBody(absl::StrCat("Tell me about ", i, " ducks."), 100 + i);
           client.Send(absl::StrCat(
-              "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
+              "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
               "Content-Length: ", body.size(), "\r\n\r\n", body));
           int n_events = 0;
           while (client.received.find("data: [DONE]") == std::string::npos) {
