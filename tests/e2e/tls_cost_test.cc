@@ -57,9 +57,10 @@ class Crowd {
         while (absl::Now() < end) {
           const std::string body =
               StreamBody(absl::StrCat("Tell me about ", i, " ducks."), 100 + i);
-          client.Send(absl::StrCat(
-              "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
-              "Content-Length: ", body.size(), "\r\n\r\n", body));
+          client.Send(
+              absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                           "application/json\r\n",
+                           "Content-Length: ", body.size(), "\r\n\r\n", body));
           int n_events = 0;
           while (client.received.find("data: [DONE]") == std::string::npos) {
             // Counted events go; one that is not whole stays.
