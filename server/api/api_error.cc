@@ -85,7 +85,8 @@ ApiError FromClusterStatus(const absl::Status& status) {
 
 bool RetryCannotHelp(int http_status) {
   if (http_status == 408 || http_status == 409 || http_status == 429) return false;
-  return (http_status >= 400 && http_status < 500) || http_status == 501 || http_status == 505;
+  return (http_status >= 400 && http_status < 500) || http_status == 501 || http_status == 504 ||
+         http_status == 505;
 }
 
 std::string ErrorBody(const ApiError& error) {

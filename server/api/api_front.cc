@@ -41,6 +41,19 @@ HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
   return reply;
 }
 
+absl::Time DeadlineOf(const RunningRequest& running, absl::Duration max) {
+  const auto asked = RequestTimeout(running.call.request.timeout);
+  return running.arrived + std::min(max, asked.value_or(max));
+}
+
+ApiError TooLate(const RunningRequest& running) {
+  return HttpError(504,
+                   absl::StrCat("The request was not done within ",
+                                absl::FormatDuration(running.deadline - running.arrived), "; see ",
+                                kTimeoutHeader, ", and server.request_timeout."),
+                   "timeout");
+}
+
 // Names the model and the numerics: logits and tokens are equal where both are.
 std::string SystemFingerprint(const ClusterView& view) {
   if (view.numerics_id.empty()) return "";
@@ -78,6 +91,12 @@ std::optional<ApiError> CheckForm(const FoundRoute& found, const HttpRequest& re
                      "not_supported");
   }
   if (found.route->method != "POST") return std::nullopt;
+  if (!request.timeout.empty() && !RequestTimeout(request.timeout)) {
+    return InvalidField(
+        kTimeoutHeader,
+        absl::StrCat(kTimeoutHeader, " must be whole milliseconds from 1 to 86400000; got \"",
+                     ShortenedName(request.timeout), "\"."));
+  }
   if (!request.content_encoding.empty() &&
       !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
     return HttpError(415, "Content-Encoding is not supported; send the body as it is.");
@@ -112,6 +131,12 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
             return registry_->Text();
           }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
+      deadlines_(loop,
+                 [this](ExchangeId id) {
+                   const auto found = running_.find(id);
+                   if (found == running_.end()) return;
+                   EndWithError(found->second.get(), TooLate(*found->second));
+                 }),
       keepalive_timer_(loop) {}
 
 ApiFront::~ApiFront() = default;
@@ -149,7 +174,8 @@ void ApiFront::OnRequest(ExchangeId id, HttpRequest request) {
                .writer = http_,
                .refusal = RefusalAt(request.path),
                .label = RouteLabel(routes_, request.path),
-               .request = std::move(request)};
+               .request = std::move(request),
+               .admitted = true};
   if (call.request.method == "OPTIONS") {
     call.request.request_id = RequestIdText(call.request.request_id);
     Reply(call, Preflight(call.request, options_.cors_origin));
@@ -162,7 +188,7 @@ void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
   call.request.request_id = RequestIdText(call.request.request_id);
   FoundRoute found = FindRoute(routes, call.request.method, call.request.path);
   BATON_CHECK(found.route != nullptr);
-  if (call.writer != http_) {  // HTTP's were admitted by their headers, before their bodies
+  if (!call.admitted) {
     if (auto error = guard_.Admit(found, &call.request)) {
       Reply(call, RefusalOf(call, *std::move(error)));
       return;
@@ -175,8 +201,9 @@ void ApiFront::OnCall(std::span<const Route> routes, ApiCall call) {
 HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
   metrics_.OnRefused(RouteLabel(routes_, request.path), status);
-  return EarlyRefusal(request, HttpError(status, message, status == 413 ? "request_too_large" : ""),
-                      options_.cors_origin);
+  ApiError error = HttpError(status, message, status == 413 ? "request_too_large" : "");
+  if (status == 503) error.retry_after = absl::Seconds(1);
+  return EarlyRefusal(request, std::move(error), options_.cors_origin);
 }
 
 void ApiFront::Reply(const ApiCall& call, HttpReply reply) {
@@ -249,6 +276,8 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   running->call = std::move(call);
   running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
+  running->deadline = DeadlineOf(*running, options_.request_timeout);
+  deadlines_.Add(id, running->deadline);
   if (draining_) {
     Refuse(running, *NotReady());
     return;
@@ -401,7 +430,9 @@ void ApiFront::OnEnd(const EmitEnd& end) {
     finished.finish = "abort";
     Forget(running, finished);
   } else if (!completed) {
-    EndWithError(running, end);
+    EndWithError(running, FromClusterStatus(end.status.ok() ? absl::DeadlineExceededError(
+                                                                  "The request was cancelled.")
+                                                            : end.status));
   } else {
     Send(running, running->answer->OnChoiceEnd(index, end));
     if (running->ended()) Complete(running);
@@ -422,13 +453,15 @@ void ApiFront::Complete(Running* running) {
   Forget(running, finished);
 }
 
-void ApiFront::EndWithError(Running* running, const EmitEnd& end) {
-  const absl::Status status =
-      end.status.ok() ? absl::DeadlineExceededError("The request was cancelled.") : end.status;
-  LogWarn("request %s failed: %s", running->log_name(), std::string(status.message()));
+void ApiFront::EndWithError(Running* running, const ApiError& error) {
+  if (running->choices.empty()) {  // its text is not ready
+    text_calls_.OnGone(running->call.exchange);
+    Refuse(running, error);
+    return;
+  }
+  LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
   FinishedRequest finished = running->Finished(MonotonicNow());
-  const ApiError error = FromClusterStatus(status);
   finished.failed = running->stream_started;
   finished.http_status = running->stream_started ? 200 : error.status;
   const std::string rest = running->answer->OnError(error);
@@ -462,6 +495,7 @@ void ApiFront::OnGone(ExchangeId id) {
 
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
   answers_.OnForgotten(*running);
+  deadlines_.Remove(running->call.exchange, running->deadline);
   metrics_.OnFinished(finished);
   if (!finished.finish.empty()) live_.OnFinished(*running, finished);
   if (!finished.finish.empty()) running->Log(finished);

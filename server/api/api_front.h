@@ -27,6 +27,7 @@
 #include "server/api/generator.h"
 #include "server/api/live_record.h"
 #include "server/api/prepared_request.h"
+#include "server/api/request_deadlines.h"
 #include "server/api/routes.h"
 #include "server/api/running_request.h"
 #include "server/api/served_model.h"
@@ -95,7 +96,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
-  void EndWithError(Running* running, const EmitEnd& end);
+  void EndWithError(Running* running, const ApiError& error);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();
 
@@ -115,6 +116,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
+  RequestDeadlines deadlines_;
   EventLoop::Timer keepalive_timer_;
   bool keepalive_set_ = false;
   bool draining_ = false;

@@ -25,6 +25,10 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
                      absl::Hours(1),
                      "for the template and the tokenizer of a request, which then gets 400");
   settings->Bool("server.ui", &options->ui, "serve the page /ui: chat, and what the cluster does");
+  settings->Duration("server.request_timeout", &options->request_timeout, absl::Milliseconds(10),
+                     absl::Hours(24 * 7),
+                     "for a request for tokens, which then gets 504 or an error in its stream; the "
+                     "header x-request-timeout-ms may ask for less");
   DeclareAnswerStore(&options->answers, settings);
 }
 

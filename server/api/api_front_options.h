@@ -28,6 +28,9 @@ struct ApiFrontOptions {
   int64_t text_queue = 256 << 20;
   // For the template and the tokenizer, from the start of a request's text work; then it gets 400.
   absl::Duration text_deadline = absl::Seconds(10);
+  // From the arrival of a request for tokens to its end; a client may ask for less
+  // (x-request-timeout-ms).
+  absl::Duration request_timeout = absl::Hours(24);
   AnswerStoreOptions answers;
   bool ui = true;  // serves the page /ui
 };

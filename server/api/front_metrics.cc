@@ -19,6 +19,7 @@ const char* OutcomeOf(int http_status, bool failed) {
   if (failed) return "internal";
   if (http_status < 400) return "ok";
   if (http_status == 499) return "canceled";
+  if (http_status == 504) return "deadline";
   if (http_status == 429 || http_status == 503) return "overload";
   return http_status < 500 || http_status == 505 ? "client_error" : "internal";
 }
@@ -250,6 +251,16 @@ std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabe
       {kTotal, "baton_http_slow_readers_total",
        "Connections closed because their clients took answers too slowly.", own,
        [](const View& view) { return view.http.too_slow; }},
+      {kGauge, "baton_http_incoming_bytes", "Bytes of requests that are not whole yet.", own,
+       [](const View& view) { return view.http.incoming; }},
+      {kTotal, "baton_http_incoming_refused_total",
+       "Requests refused with 503: too many bytes were coming, of all or of their address.", own,
+       [](const View& view) { return view.http.incoming_refused; }},
+      {kGauge, "baton_http_unsent_bytes", "Bytes of answers that wait for their clients.", own,
+       [](const View& view) { return view.http.unsent; }},
+      {kTotal, "baton_http_unread_closed_total",
+       "Slowest readers closed: too many bytes waited for all, or for their address.", own,
+       [](const View& view) { return view.http.unread_closed; }},
       {kGauge, "baton_tls_handshakes", "TLS handshakes under way.", own,
        [](const View& view) { return view.http.shaking; }},
       {kTotal, "baton_tls_reloads_total", "Times certificate and key were read again.",

@@ -22,6 +22,7 @@ struct ApiCall {
   HttpReply (*refusal)(const ApiError&) = ErrorReply;  // makes an error in the caller's API
   std::string_view label{};                            // of refusals, in metrics
   HttpRequest request{};   // request_id: the client's if it is plain, else made by ApiFront
+  bool admitted = false;   // by its header, before its body came
   std::string argument{};  // what stands for the * or {id} of the route's path
 
   std::string tenant() const;  // of the key; empty: there are no keys

@@ -29,6 +29,7 @@ struct RunningRequest {
   const GenerationApi* api = nullptr;
   ApiCall call;  // the body is gone
   absl::Time arrived, last_write;
+  absl::Time deadline = absl::InfiniteFuture();  // when it ends, whatever it has
   absl::Duration text_time;
   bool stream = false, stream_started = false, is_gone = false, has_token = false;
   int64_t max_tokens = 0;  // of the prompt that may have the most

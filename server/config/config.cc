@@ -20,6 +20,9 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
   DeclareGrpc(&server->grpc, settings);
   settings->Int("server.text_threads", &server->text_threads, 1, 64,
                 "threads that parse and tokenize long prompts");
+  settings->Int("server.metrics_port", &server->metrics_port, -1, 65535,
+                "port of /metrics and /load on server.host where that is not loopback; 0 picks "
+                "one, -1 = on server.port, as on loopback");
   settings->Duration("server.shutdown_timeout", &server->shutdown_timeout, absl::ZeroDuration(),
                      absl::Hours(24), "for running requests after SIGTERM");
 }

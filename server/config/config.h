@@ -28,8 +28,9 @@ struct ServerConfig {
   HttpServerOptions http;  // limits.max_body 0 = min(64 MiB, 32 B x context), at least 1 MiB
   AccessOptions access;
   ApiFrontOptions api;
-  GrpcOptions grpc;      // but for port and tls, the values of `http` hold
-  int text_threads = 1;  // of the TextPool
+  GrpcOptions grpc;         // but for port and tls, the values of `http` hold
+  int metrics_port = 9464;  // of /metrics where `host` is public; 0: picked, -1: the API's
+  int text_threads = 1;     // of the TextPool
   absl::Duration shutdown_timeout = absl::Seconds(30);  // of every process
 
   ServerConfig();

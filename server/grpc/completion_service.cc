@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "completion.grpc.pb.h"
 #include "rpc_status.pb.h"
+#include "server/grpc/certificate_service.h"
 #include "server/grpc/frames.h"
 #include "server/grpc/listening_service.h"
 #include "server/grpc/peer_address.h"
@@ -106,6 +107,9 @@ class CallbackService final : public CompletionService, private RawService {
     return static_cast<int>(calls_.size());
   }
   void SetServing(bool serving) override;
+  void ReloadCertificate() override {
+    if (certificate_ != nullptr) certificate_->Reload();
+  }
 
   void Reply(ExchangeId id, const HttpReply& reply) override;
   void StartStream(ExchangeId, const HttpReply&) override {}
@@ -153,6 +157,7 @@ class CallbackService final : public CompletionService, private RawService {
   EventLoop* const loop_;
   const GrpcOptions options_;
   ApiFront* const front_;
+  std::unique_ptr<GrpcCertificate> certificate_;  // null: no TLS
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   EventLoop::Timer write_timer_;  // front thread, with the next two
@@ -422,7 +427,13 @@ void CallbackService::Drain(std::function<void()> drained) {
 // --- life ---------------------------------------------------------------------------------------
 
 absl::Status CallbackService::Listen() {
-  ASSIGN_OR_RETURN(server_, ListenFor(options_, this, &port_));
+  RETURN_IF_ERROR(CheckGrpc(options_));
+  auto credentials = grpc::InsecureServerCredentials();
+  if (options_.tls.any()) {
+    ASSIGN_OR_RETURN(certificate_, GrpcCertificate::Load(loop_, options_.tls));
+    credentials = certificate_->Credentials();
+  }
+  ASSIGN_OR_RETURN(server_, ListenFor(options_, this, credentials, &port_));
   SetServing(false);
   return absl::OkStatus();
 }

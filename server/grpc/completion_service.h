@@ -39,6 +39,7 @@ class CompletionService : public ExchangeWriter {
   virtual int n_calls() = 0;  // under way
   // Sets what grpc.health.v1 answers: SERVING or NOT_SERVING; the latter for ever after Drain.
   virtual void SetServing(bool serving) = 0;
+  virtual void ReloadCertificate() = 0;  // from its files; new connections get it. Loop's thread
 
  protected:
   CompletionService() = default;

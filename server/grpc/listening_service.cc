@@ -4,8 +4,6 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -27,34 +25,11 @@ class ReflectionAlone : public grpc::ServerBuilderOption {
   }
 };
 
-absl::StatusOr<std::string> FileText(const std::string& setting, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file.bad() && !text.empty()) return text;
-  return absl::InvalidArgumentError(
-      absl::StrCat(setting, ": cannot read ", path, ", or it is empty"));
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(const TlsFiles& files) {
-  if (!files.any()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions options(
-      files.client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                              : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  auto& pair = options.pem_key_cert_pairs.emplace_back();
-  ASSIGN_OR_RETURN(pair.cert_chain, FileText("server.tls_cert", files.cert));
-  ASSIGN_OR_RETURN(pair.private_key, ReadTlsKey(files.key));
-  if (!files.client_ca.empty()) {
-    ASSIGN_OR_RETURN(options.pem_root_certs, FileText("server.tls_client_ca", files.client_ca));
-  }
-  return grpc::SslServerCredentials(options);
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(const GrpcOptions& options,
-                                                        grpc::Service* service, int* port) {
-  RETURN_IF_ERROR(CheckGrpc(options));
-  ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(options.tls));
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(
+    const GrpcOptions& options, grpc::Service* service,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials, int* port) {
   const bool is_v6 = options.host.find(':') != std::string::npos;
   const std::string address =
       absl::StrCat(is_v6 ? "[" : "", options.host, is_v6 ? "]:" : ":", options.port);

@@ -11,10 +11,10 @@
 
 namespace baton {
 
-// *port: the one that is bound; the option 0 picks one. InvalidArgument: as CheckGrpc, or a file of
-// TLS cannot be read. Unavailable: the address cannot be bound; errors name it. The service must
-// outlive the server.
-absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(const GrpcOptions& options,
-                                                        grpc::Service* service, int* port);
+// *port: the one that is bound; the option 0 picks one. Unavailable: the address cannot be bound;
+// the error names it. The service must outlive the server.
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenFor(
+    const GrpcOptions& options, grpc::Service* service,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials, int* port);
 
 }  // namespace baton

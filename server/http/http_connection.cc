@@ -18,6 +18,13 @@ constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while o
 constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the next request is taken
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
+constexpr size_t kMaxSpare = 4 << 10;  // bytes that an empty buffer keeps
+
+// Memory of a connection is what it holds, not what it once held.
+void Empty(std::string* buffer) {
+  buffer->clear();
+  if (buffer->capacity() > kMaxSpare) std::string().swap(*buffer);
+}
 
 // Whether the answer to the request may have one: behind it the next answer would begin.
 bool HasBody(const HttpRequest& request) { return request.method != "HEAD"; }
@@ -39,26 +46,53 @@ void HttpConnection::Start() {
   AwaitInput();
 }
 
-// Whole requests may lie there: nothing more is read before they are taken.
-bool HttpConnection::IsFull() const {
-  return input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_);
+// Counts what has come and is not part of a whole request. Too much of that, from all or from this
+// address: what was sent ahead goes, and the answer before it is the last one.
+void HttpConnection::CountIncoming() {
+  if (phase_ == Phase::kClosed) return;
+  if (input_.empty()) Empty(&input_);
+  const size_t before = incoming_;
+  core_->incoming.Hold(transport_.peer(), input_.size() + parser_.body_bytes(), &incoming_);
+  const bool is_over = core_->incoming.IsOver() || core_->incoming.IsOver(transport_.peer());
+  if (incoming_ <= before || !is_over) return;
+  ++core_->stats.incoming_refused;
+  if (phase_ == Phase::kReading)
+    return Refuse(503, "too many bytes of requests are on their way; try again");
+  Empty(&input_);
+  core_->incoming.Hold(transport_.peer(), 0, &incoming_);
+  CloseWhenWritten();
+}
+
+// Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
+// the kernel take more only when a good part of its buffer is free.)
+double HttpConnection::Slowness(absl::Time now, uint64_t peer) const {
+  if (given_up_ || (peer != 0 && peer != transport_.peer())) return 0;
+  return static_cast<double>(unsent_) * (absl::ToDoubleSeconds(now - unsent_since_) + 1e-3);
+}
+
+// Not at once: the caller may be inside the handler.
+void HttpConnection::GiveUp() {
+  given_up_ = true;
+  Empty(&pending_);
+  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
 }
 
 void HttpConnection::AwaitInput() {
   if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
-  if (IsFull()) return WatchHangup();
+  // Whole requests may lie there: nothing more is read before they are taken. A client that is owed
+  // an answer and goes away behind what is not read here would not be noticed. One that is owed
+  // none has answers on their way, and whether it takes them is seen by writing.
+  if (input_.size() >= kMaxAhead && (phase_ == Phase::kAnswering || parse_due_)) {
+    core_->hangups.Add(transport_.native_handle(), core_->options.finish_half_closed,
+                       [self = shared_from_this()] {
+                         if (self->exchange_ != 0) self->Gone();
+                       });
+    return;
+  }
   core_->hangups.Remove(transport_.native_handle());
   awaiting_input_ = true;
   transport_.AwaitInput([self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
-}
-
-// A client that is owed an answer and goes away behind what is not read here would not be noticed.
-// One that is owed none has answers on their way, and whether it takes them is seen by writing.
-void HttpConnection::WatchHangup() {
-  core_->hangups.Add(transport_.native_handle(), core_->options.finish_half_closed,
-                     [self = shared_from_this()] {
-                       if (self->exchange_ != 0) self->Gone();
-                     });
 }
 
 void HttpConnection::OnInput(const error_code& wait_error) {
@@ -99,8 +133,10 @@ void HttpConnection::OnBytes(size_t n) {
   SetIdle(false);
   if (phase_ == Phase::kReading && !parse_due_) {
     if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
-    Parse();
+    parse_due_ = true;
+    core_->GoOn(transport_.peer(), shared_from_this());
   }
+  CountIncoming();
   AwaitInput();
 }
 
@@ -136,7 +172,7 @@ bool HttpConnection::OnHead() {
     answered_ = request;
     phase_ = Phase::kAnswering;
     reply->close = reply->close || request.has_body;  // bytes of the body may be on their way
-    Send(*reply);
+    Reply(*reply);
     return false;
   }
   if (request.expects_continue && input_.empty()) {
@@ -173,24 +209,22 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   SetIdle(false);
   HttpReply reply = core_->handler->OnBadRequest(parser_.request(), status, message);
   reply.close = true;
-  Send(reply);
-}
-
-void HttpConnection::Send(const HttpReply& reply) {
-  deadline_ = absl::InfiniteFuture();
-  pending_ += ReplyHead(reply, answered_);
-  if (HasBody(answered_)) pending_ += reply.body;
-  FinishAnswer(reply.close || !answered_.keep_alive);
+  parser_ = HttpParser(core_->options.limits);  // and what it has of a body
+  Empty(&input_);
+  CountIncoming();
+  Reply(reply);
 }
 
 void HttpConnection::Reply(const HttpReply& reply) {
   if (core_->draining && !reply.close) {
     HttpReply last = reply;
     last.close = true;
-    Send(last);
-  } else {
-    Send(reply);
+    return Reply(last);
   }
+  deadline_ = absl::InfiniteFuture();
+  pending_ += ReplyHead(reply, answered_);
+  if (HasBody(answered_)) pending_ += reply.body;
+  FinishAnswer(reply.close || !answered_.keep_alive);
 }
 
 void HttpConnection::StartStream(const HttpReply& head) {
@@ -205,14 +239,9 @@ void HttpConnection::Write(std::string_view bytes, size_t owed) {
   BATON_CHECK(streaming_);
   pending_ += stream_head_;
   stream_head_.clear();
-  if (overflowed_) return;
+  if (given_up_) return;
   if (HasBody(answered_)) AppendChunk(bytes, answered_.is_http_1_0, &pending_);
-  if (unsent() > core_->options.max_unsent + owed) {
-    overflowed_ = true;  // not from here: the caller is inside the handler
-    pending_.clear();
-    asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
-    return;
-  }
+  if (unsent() > core_->options.max_unsent + owed) return GiveUp();
   ScheduleFlush();
 }
 
@@ -249,16 +278,19 @@ void HttpConnection::NextRequest() {
     // Parsing waits for the next turn: the caller may be inside the handler, and other connections
     // want their turn.
     parse_due_ = true;
-    asio::post(core_->loop->context(), [self = shared_from_this()] {
-      self->parse_due_ = false;
-      if (self->phase_ == Phase::kReading) self->Parse();
-      self->AwaitInput();
-    });
+    core_->GoOnLater(transport_.peer(), shared_from_this());
   } else if (input_ended_) {
     CloseWhenWritten();
   } else {
     SetIdle(true);
   }
+  AwaitInput();
+}
+
+void HttpConnection::GoOn() {
+  parse_due_ = false;
+  if (phase_ == Phase::kReading) Parse();
+  CountIncoming();
   AwaitInput();
 }
 
@@ -268,6 +300,11 @@ void HttpConnection::CloseWhenWritten() {
 }
 
 void HttpConnection::ScheduleFlush() {
+  if (!given_up_ && phase_ != Phase::kClosed) {
+    if (unsent_ == 0) unsent_since_ = MonotonicNow();
+    core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+    core_->KeepUnsentInBudget(transport_.peer());
+  }
   if (flush_posted_ || is_writing_) return;
   flush_posted_ = true;
   asio::post(core_->loop->context(), [self = shared_from_this()] {
@@ -278,41 +315,36 @@ void HttpConnection::ScheduleFlush() {
 
 void HttpConnection::Flush() {
   if (is_writing_ || phase_ == Phase::kClosed) return;
-  if (pending_.empty()) {
+  if (writing_.empty()) writing_.swap(pending_);
+  if (writing_.empty()) {
     if (close_after_write_ && exchange_ == 0) EndWriting();
     return;
   }
   is_writing_ = true;
-  writing_.swap(pending_);
-  pending_.clear();
   if (!answer_rate_.watching()) WatchClient();
-  WriteSome();
-}
-
-void HttpConnection::WriteSome() {
   transport_.AsyncWriteSome(
       std::string_view(writing_).substr(written_),
       [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
 }
 
 void HttpConnection::OnWritten(const error_code& ec, size_t n) {
-  written_ += n;
-  if (!ec && phase_ != Phase::kClosed && written_ < writing_.size()) {
-    WriteSome();
-    GoOnIfWritten();
-    return;
-  }
   is_writing_ = false;
-  writing_.clear();
-  written_ = 0;
+  written_ += n;
+  const bool is_whole = written_ == writing_.size();
+  if (ec || is_whole) {
+    Empty(&writing_);
+    written_ = 0;
+  }
   if (phase_ == Phase::kClosed) return;
+  if (!given_up_) core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+  unsent_since_ = MonotonicNow();
   if (ec) {
     Gone();
     return;
   }
   Flush();
   GoOnIfWritten();
-  if (core_->draining && idle()) EndWriting();
+  if (is_whole && core_->draining && idle()) EndWriting();
 }
 
 // Bytes are on their way: by the deadline enough of them must have arrived.
@@ -351,7 +383,8 @@ void HttpConnection::EndWriting() {
 // Closing with unread input would reset the connection and lose the answer: read on for a moment.
 void HttpConnection::Discard() {
   phase_ = Phase::kDiscarding;
-  input_.clear();
+  Empty(&input_);
+  CountIncoming();
   SetDeadline(kDiscardTime);
   core_->CheckDrained();
   if (input_ended_) {
@@ -372,12 +405,14 @@ void HttpConnection::Gone() {
 // connection that was cut.
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
-  if (quiet()) transport_.WriteNow({});
+  if (quiet() && !given_up_) transport_.WriteNow({});
   phase_ = Phase::kClosed;
   SetIdle(false);
   core_->hangups.Remove(transport_.native_handle());
-  const auto peer = core_->of_peer.find(transport_.peer());
-  if (--peer->second == 0) core_->of_peer.erase(peer);
+  core_->incoming.Hold(transport_.peer(), 0, &incoming_);
+  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  const auto of_peer = core_->of_peer.find(transport_.peer());
+  if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   transport_.Close();
   timer_.cancel();
   const auto self = shared_from_this();

@@ -20,6 +20,8 @@
 #include "absl/time/time.h"
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
+#include "server/http/byte_budget.h"
+#include "server/http/fair_queue.h"
 #include "server/http/hangup_watch.h"
 #include "server/http/http_server.h"
 #include "server/http/served_certificate.h"
@@ -40,6 +42,13 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
+  // Input of one connection is parsed per turn of the loop, and addresses take turns, so that
+  // whatever one of them sends, the others wait for one request of it at most. It goes on now if
+  // this turn is free, or in one of its own.
+  void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
+  void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
+  // Gives up who reads most slowly until answers that wait are within their budget.
+  void KeepUnsentInBudget(uint64_t peer);
 
   EventLoop* loop;
   const HttpServerOptions options;
@@ -53,8 +62,12 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   HangupWatch hangups;                             // watches connections that do not read now
   absl::flat_hash_map<ExchangeId, std::shared_ptr<HttpConnection>> exchanges;
   absl::flat_hash_set<std::shared_ptr<HttpConnection>> connections;
-  absl::flat_hash_map<uint64_t, int> of_peer;  // connections, by Transport::peer
-  std::list<HttpConnection*> idle;             // wait for a request; the idlest first
+  absl::flat_hash_map<uint64_t, int> of_peer;          // connections, by Transport::peer
+  FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
+  bool turn_taken = false;                             // and the next one comes
+  std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
+  ByteBudget incoming;  // bytes that have come, and are not part of a whole request
+  ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
@@ -67,6 +80,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void OnAccepted(Transport transport, bool wants_tls);
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
+  std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
+  void TakeTurn();
+  void EndTurn();
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -80,7 +96,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  void Close();  // closes at once, without OnGone
+  void GoOn();    // with what came, in its turn
+  void Close();   // closes at once, without OnGone
+  void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
+  // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
+  // `peer` (0: any will do).
+  double Slowness(absl::Time now, uint64_t peer) const;
   // True if no answer is owed and every byte is written.
   bool quiet() const {
     return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
@@ -97,22 +118,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
 
   void AwaitInput();
-  void WatchHangup();
-  bool IsFull() const;
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
   void Parse();
   bool OnHead();
   void OnComplete();
-  void Send(const HttpReply& reply);
   void FinishAnswer(bool close);
   void GoOnIfWritten();
   void NextRequest();
   void CloseWhenWritten();
   void ScheduleFlush();
   void Flush();
-  void WriteSome();
   void WatchClient();
   bool LookAtClient();
   void OnWritten(const boost::system::error_code& ec, size_t n);
@@ -136,9 +154,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
-  bool overflowed_ = false;
+  bool given_up_ = false;
   bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
   size_t discarded_ = 0;    // bytes, in kDiscarding
+  size_t incoming_ = 0, unsent_ = 0;  // as counted in Core
+  absl::Time unsent_since_;           // when the kernel took some last, or none waited
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;

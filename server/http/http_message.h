@@ -35,6 +35,7 @@ struct HttpRequest {
   std::string authorization, api_key;
   std::shared_ptr<const KeyHolder> holder;  // set by the handler; null: there are no keys
   std::string asked_headers;                // Access-Control-Request-Headers of a preflight
+  std::string timeout;                      // X-Request-Timeout-Ms, as sent
   std::string trace;  // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
   ClientId client{};
   std::string body;

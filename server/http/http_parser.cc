@@ -240,6 +240,7 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.user_agent = text(http::field::user_agent);
   request.accept_encoding = text(http::field::accept_encoding);
   request.if_none_match = text(http::field::if_none_match);
+  request.timeout = std::string(Std(head["X-Request-Timeout-Ms"]));
   request.trace = TraceOf(Std(head["traceparent"]));
   request.authorization = text(http::field::authorization);
   request.api_key = std::string(Std(head["X-Api-Key"]));
@@ -343,6 +344,7 @@ HttpParser::Progress HttpParser::Take(std::string* input) {
 HttpRequest& HttpParser::request() { return state_->request; }
 const HttpParseError& HttpParser::error() const { return state_->error; }
 bool HttpParser::in_body() const { return state_->phase == State::Phase::kBody; }
+size_t HttpParser::body_bytes() const { return in_body() ? state_->wire_bytes : 0; }
 bool HttpParser::started() const {
   return state_->scanned > 0 || state_->phase != State::Phase::kHead;
 }

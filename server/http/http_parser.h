@@ -47,6 +47,7 @@ class HttpParser {
   HttpRequest& request();
   const HttpParseError& error() const;  // after kError
   bool in_body() const;                 // between kHead and kComplete
+  size_t body_bytes() const;            // that it holds of a body, 0 once that is whole
   bool started() const;                 // some byte of this request was seen
 
  private:

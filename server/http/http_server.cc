@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "server/http/http_connection.h"
 
@@ -17,6 +18,13 @@ using boost::system::error_code;
 
 namespace {
 constexpr int kMaxIdleLooks = 64;
+constexpr int kAcceptsPerTurn =
+    32;  // who comes last waits for few turns, however many come at once
+
+// A budget that lets the largest request pass.
+size_t OneRequest(size_t max, const HttpLimits& limits) {
+  return std::max(max, limits.max_header + limits.max_body);
+}
 }  // namespace
 
 HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHandler* h)
@@ -25,7 +33,10 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       handler(h),
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
-      hangups(event_loop) {}
+      hangups(event_loop),
+      incoming(OneRequest(o.max_incoming, o.limits),
+               OneRequest(o.max_incoming_per_address, o.limits)),
+      unsent(o.max_unsent_total, o.max_unsent_per_address) {}
 
 absl::Status HttpServer::Core::Listen() {
   if (options.port < 0 && options.uds.empty()) return CheckFiles(options);
@@ -88,6 +99,8 @@ absl::Status HttpServer::Core::ListenUnix() {
 template <typename Acceptor>
 void HttpServer::Core::Accept(Acceptor* from) {
   if (!from->is_open()) return;
+  error_code ignored;
+  from->non_blocking(true, ignored);
   from->async_accept([self = shared_from_this(), from](
                          const error_code& ec, typename Acceptor::protocol_type::socket socket) {
     if (self->handler == nullptr) return;
@@ -100,8 +113,15 @@ void HttpServer::Core::Accept(Acceptor* from) {
       });
       return;
     }
-    const bool is_tcp = std::is_same_v<Acceptor, tcp::acceptor>;
-    self->OnAccepted(Transport(std::move(socket)), is_tcp && self->handshakes != nullptr);
+    const bool wants_tls = std::is_same_v<Acceptor, tcp::acceptor> && self->handshakes != nullptr;
+    self->OnAccepted(Transport(std::move(socket)), wants_tls);
+    for (int more = 1; more < kAcceptsPerTurn && from->is_open(); ++more) {
+      typename Acceptor::protocol_type::socket next(self->loop->context());
+      error_code none;
+      from->accept(next, none);
+      if (none) break;
+      self->OnAccepted(Transport(std::move(next)), wants_tls);
+    }
     self->Accept(from);
   });
 }
@@ -151,6 +171,63 @@ bool HttpServer::Core::HasRoom(uint64_t peer) {
   return false;
 }
 
+void HttpServer::Core::GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
+  if (turn_taken) {
+    waiting.Push(peer, connection);
+    return;
+  }
+  turn_taken = true;
+  connection->GoOn();
+  EndTurn();
+}
+
+void HttpServer::Core::GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
+  waiting.Push(peer, connection);
+  if (!turn_taken) EndTurn();
+}
+
+// Whoever comes before the next turn waits for it.
+void HttpServer::Core::EndTurn() {
+  turn_taken = true;
+  asio::post(loop->context(), [self = shared_from_this()] { self->TakeTurn(); });
+}
+
+void HttpServer::Core::TakeTurn() {
+  if (waiting.empty()) {
+    turn_taken = false;
+    return;
+  }
+  waiting.Pop()->GoOn();
+  EndTurn();
+}
+
+// Looks at the address if it is over its own budget, else at all. Null: only one has something to
+// read, and may have so much.
+std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) const {
+  const bool of_peer_only = unsent.IsOver(peer);
+  const absl::Time now = MonotonicNow();
+  std::shared_ptr<HttpConnection> slowest;
+  double slowness = 0;
+  int n_readers = 0;
+  for (const auto& connection : connections) {
+    const double of_this = connection->Slowness(now, of_peer_only ? peer : 0);
+    n_readers += of_this > 0;
+    if (of_this <= slowness) continue;
+    slowest = connection;
+    slowness = of_this;
+  }
+  return n_readers > 1 ? slowest : nullptr;
+}
+
+void HttpServer::Core::KeepUnsentInBudget(uint64_t peer) {
+  while (unsent.IsOver() || unsent.IsOver(peer)) {
+    const auto slowest = SlowestReader(peer);
+    if (slowest == nullptr) return;
+    ++stats.unread_closed;
+    slowest->GiveUp();
+  }
+}
+
 void HttpServer::Core::Close() {
   handler = nullptr;
   drained = nullptr;
@@ -160,6 +237,7 @@ void HttpServer::Core::Close() {
   unix_file.reset();
   handshakes.reset();
   certificate.reset();
+  waiting.Clear();
   const auto open = std::move(connections);
   connections.clear();
   for (const auto& connection : open) connection->Close();
@@ -195,6 +273,8 @@ int HttpServer::n_connections() const { return static_cast<int>(core_->connectio
 HttpStats HttpServer::stats() const {
   HttpStats stats = core_->stats;
   stats.open = n_connections();
+  stats.incoming = static_cast<int64_t>(core_->incoming.total());
+  stats.unsent = static_cast<int64_t>(core_->unsent.total());
   if (core_->certificate) stats.certificate_left = core_->certificate->context()->left();
   return stats;
 }

@@ -3,10 +3,11 @@
 //
 // An exchange is one request and its answer. The handler answers now or later: Reply once, or
 // StartStream, Write*, EndStream. If the client goes away first, or does not read what is written
-// (more than max_unsent bytes wait, or fewer than min_write_rate are taken), OnGone is called,
-// once, and later calls for that exchange do nothing. One exchange at a time per connection; what a
-// client sends ahead waits, at most 16 KiB of it here, until less than 64 KiB of the answers before
-// it are left to be written; then requests are taken one per turn of the loop.
+// (more than max_unsent bytes wait, or fewer than min_write_rate are taken, or it is the slowest
+// while too many bytes wait for all clients or those of its address), OnGone is called, once, and
+// later calls for that exchange do nothing. One exchange at a time per connection; what a client
+// sends ahead waits, at most 16 KiB of it here, until less than 64 KiB of the answers before it are
+// left to be written; then requests are taken one per turn of the loop.
 #pragma once
 
 #include <cstdint>

@@ -73,6 +73,15 @@ void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
                          "what a client that closes its sending side wants");
   settings->Bytes("server.max_unsent", &options->max_unsent, 4096, 1024 * kMiB,
                   "response bytes a slow client may leave unread before it is cancelled");
+  settings->Bytes("server.max_unsent_total", &options->max_unsent_total, 4096, 65536 * kMiB,
+                  "response bytes that all clients leave unread; beyond, the slowest is cancelled");
+  settings->Bytes("server.max_unsent_per_address", &options->max_unsent_per_address, 4096,
+                  65536 * kMiB, "the same of the clients of one address (of IPv6: a /64)");
+  settings->Bytes("server.max_incoming", &options->max_incoming, 4096, 65536 * kMiB,
+                  "bytes of requests that are not whole yet, or one of the largest size; who sends "
+                  "more gets 503");
+  settings->Bytes("server.max_incoming_per_address", &options->max_incoming_per_address, 4096,
+                  65536 * kMiB, "the same of one address (of IPv6: a /64)");
 }
 
 }  // namespace baton

@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "server/access/key_file_watch.h"
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
+#include "server/api/metrics_edge.h"
 #include "server/api/router_generator.h"
 #include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
@@ -25,7 +28,8 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // After the last answer: time for workers to hear that they may drain.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
-constexpr int kReservedDescriptors = 512;  // for files, libraries and the streams of workers
+constexpr int kMetricsConnections = 64;    // where metrics have a port of their own
+constexpr int kReservedDescriptors = 512;  // for those, files, libraries and the streams of workers
 
 HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_context) {
   HttpServerOptions options = given;
@@ -65,6 +69,26 @@ absl::StatusOr<std::unique_ptr<CompletionService>> ServeGrpc(EventLoop* loop,
   front->Attach(http, grpc.get());
   LogInfo("listening for gRPC on %s:%d", options.host, grpc->port());
   return grpc;
+}
+
+// Starts the server of metrics where they have a port of their own (api: the API's options). Null:
+// they are on the API's port.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(EventLoop* loop, int port,
+                                                         const HttpServerOptions& api,
+                                                         MetricsEdge* edge) {
+  if (edge == nullptr) return nullptr;
+  HttpServerOptions options = api;
+  options.port = port;
+  options.uds.clear();
+  options.max_connections = std::min(options.max_connections, kMetricsConnections);
+  options.max_per_address = options.max_connections;
+  auto server = HttpServer::Start(loop, options, edge);
+  if (!server.ok())
+    return absl::Status(server.status().code(),
+                        absl::StrCat("server.metrics_port: ", server.status().message()));
+  edge->Attach(server->get());
+  LogInfo("metrics on %s/metrics", PlacesOf(options, (*server)->port()));
+  return server;
 }
 
 // The lab's table for relays. It fits the setting of ranks; whether it fits the model is checked
@@ -126,6 +150,13 @@ int ExpectedWorkers(const Config& config) {
   return config.decode.workers + (config.cluster.colocated ? 0 : config.prefill.workers);
 }
 
+// Bodies and answers that are freed go back to the system: without this, the C library keeps what
+// thousands of connections once held, and lets small things that live on hold large ones between.
+void ReturnFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 64 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
+}
+
 int Fail(const absl::Status& status) {
   LogError("%s", std::string(status.message()));
   return 2;
@@ -172,6 +203,7 @@ class StopWatcher {
 
 int RunRouter(const RoleConfig& process) {
   const Config& config = process.config;
+  ReturnFreedMemory();
   if (config.server.grpc.port != 0) {
     const auto served = CheckGrpc(GrpcOptionsOf(config.server, config.server.http));
     if (!served.ok()) return Fail(served);
@@ -218,8 +250,11 @@ int RunRouter(const RoleConfig& process) {
   TextPool pool({.n_threads = config.server.text_threads,
                  .max_jobs = static_cast<size_t>(router->max_waiting),
                  .max_bytes = static_cast<size_t>(config.server.api.text_queue)});
-  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, RouteTable(),
-                 config.server.api,
+  const bool has_metrics_port = !*is_loopback && config.server.metrics_port >= 0;
+  const std::vector<Route> routes =
+      has_metrics_port ? RoutesWithout(RouteTable(), Scope::kMetrics)
+                       : std::vector<Route>(RouteTable().begin(), RouteTable().end());
+  ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, routes, config.server.api,
                  {.version = BATON_VERSION,
                   .expected_workers = ExpectedWorkers(config),
                   .keys = watch ? &keys : nullptr,
@@ -229,6 +264,11 @@ int RunRouter(const RoleConfig& process) {
   const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
   auto server = HttpServer::Start(&loop, http, &front);
   if (!server.ok()) return Fail(server.status());
+  std::optional<MetricsEdge> edge;
+  if (has_metrics_port) edge.emplace(&front, RouteTable(), watch ? &keys : nullptr, &registry);
+  const auto metrics =
+      ServeMetrics(&loop, config.server.metrics_port, http, edge ? &*edge : nullptr);
+  if (!metrics.ok()) return Fail(metrics.status());
   const auto grpc = ServeGrpc(&loop, GrpcOptionsOf(config.server, http), server->get(), &front);
   if (!grpc.ok()) return Fail(grpc.status());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
@@ -251,6 +291,8 @@ int RunRouter(const RoleConfig& process) {
   loop.OnReloadSignal([&] {
     (*server)->ReloadCertificate();
     reload();
+    if (*metrics != nullptr) (*metrics)->ReloadCertificate();
+    if (*grpc != nullptr) (*grpc)->ReloadCertificate();
     if (watch) watch->Read();
   });
   loop.Run();

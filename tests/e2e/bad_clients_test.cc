@@ -79,6 +79,35 @@ TEST_CASE("answers are UTF-8 whatever came in") {
   }
 }
 
+TEST_CASE("a deadline that passes frees the KV of its request") {
+  const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
+  const HttpClient client = served->client();
+  const std::string body = StreamBody("Tell me a long story.", 3000);
+  const auto free_pages = [&] { return MetricSum(client, "baton_kv_pages_free"); };
+  double idle = 0;
+  for (const bool is_first : {true, false}) {  // the first one leaves workers with pages they lent
+    std::string error;
+    const auto response = client.Post("/v1/completions", body,
+                                      [&](std::string_view data, absl::Time) {
+                                        if (data.find("\"error\"") != std::string_view::npos)
+                                          error = std::string(data);
+                                        return data != "[DONE]";
+                                      },
+                                      {{"X-Request-Timeout-Ms", "400"}});
+    REQUIRE(response.ok());
+    INFO(response->body << error);
+    if (response->status != 504) CHECK(error.find("\"timeout\"") != std::string::npos);
+    if (is_first) {
+      absl::SleepFor(absl::Seconds(1));
+      idle = free_pages();
+    }
+  }
+  CHECK(WaitUntil(absl::Seconds(5), [&] { return free_pages() == idle; }));
+  CHECK(WaitUntil(absl::Seconds(5),
+                  [&] { return MetricSum(client, "baton_requests_running") == 0; }));
+  CHECK(MetricSum(client, "baton_cancels_overdue_total") == 0);
+}
+
 // Returns the port of a worker's own page from the log.
 int MetricsPort(const ServedBaton& served, const std::string& worker) {
   const std::string log = served.log();

@@ -1,13 +1,12 @@
-// baton_attack: measures the effect of misbehaving clients on others, with real processes: eight
-// streams alone, then together with clients that send requests ahead and read no answers (at the
-// router and at its workers), send half a header and stop, or send 4 MiB of a body and then a byte
-// every five seconds; in turns, in one run. Prints the router's memory and the gaps between tokens.
-// Exit status 1: the memory grew by more than 64 MiB above idle, or the p99 gap is more than 1.2
-// times the gap without misbehaving clients.
-//   baton_attack [SECONDS of each of four turns]
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
+// baton_attack: measures the effect of misbehaving clients on others, with real processes. Before
+// and during each attack (attacks.h) eight streams run, and another client asks for the list of
+// models again and again. Prints the router's memory, the gaps between tokens, and the latency.
+//   baton_attack [--seconds S] [--attack NAME]   in turns: S seconds alone, S attacked
+//   baton_attack --short                         sizes and times of CI; memory and answers alone
+// Exit status 1: a stream or a request failed; the memory grew by more than 64 MiB above idle; or,
+// not with --short, the p99 gap is more than 1.2 times that before the attack, or the p99 latency
+// of others is more than 5 ms longer.
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/e2e/attacks.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
 
@@ -28,81 +28,14 @@ namespace baton {
 namespace {
 
 constexpr int kStreams = 8, kStreamTokens = 3000;
-constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2;  // MiB; ratio of p99
+constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2, kMaxAdded = 5;  // MiB; ratio of p99; ms
 
-// Sends bytes to a server without waiting for it to read them, and reads nothing.
-class Attacker {
- public:
-  explicit Attacker(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int small = 4096;
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    is_open_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~Attacker() { ::close(socket_); }
-  Attacker(const Attacker&) = delete;
-  Attacker& operator=(const Attacker&) = delete;
-
-  // Sends all bytes unless `over` becomes true or the server closes. True: the server has not
-  // closed.
-  bool Send(std::string_view bytes, const std::atomic<bool>& over) {
-    while (is_open_ && !bytes.empty() && !over) {
-      const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (n > 0) {
-        bytes.remove_prefix(static_cast<size_t>(n));
-      } else if (errno == EAGAIN) {
-        absl::SleepFor(absl::Milliseconds(20));
-      } else {
-        is_open_ = false;
-      }
-    }
-    return is_open_;
-  }
-
- private:
-  int socket_;
-  bool is_open_;
+struct Wishes {
+  absl::Duration turn = absl::Seconds(20);
+  int scale = 1;
+  bool is_short = false;
+  std::string only{};  // name of an attack; empty: all
 };
-
-void Pause(absl::Duration pause, const std::atomic<bool>& over) {
-  for (const absl::Time end = absl::Now() + pause; !over && absl::Now() < end;)
-    absl::SleepFor(absl::Milliseconds(50));
-}
-
-// Sends one request after another and never reads an answer.
-void SendAhead(int port, const std::atomic<bool>& over) {
-  std::string requests;
-  while (requests.size() < 73'000) requests += "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  while (!over) {
-    Attacker attacker(port);
-    while (!over && attacker.Send(requests, over)) {
-    }
-    Pause(absl::Seconds(1), over);
-  }
-}
-
-void SendHalfHeaders(int port, const std::atomic<bool>& over) {
-  while (!over) {
-    Attacker attacker(port);
-    attacker.Send("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HT", over);
-    Pause(absl::Seconds(15), over);
-  }
-}
-
-void DripBody(int port, const std::atomic<bool>& over) {
-  while (!over) {
-    Attacker attacker(port);
-    attacker.Send(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        "Content-Length: 5000000\r\n\r\n" +
-            std::string(4 << 20, ' '),
-        over);
-    while (!over && attacker.Send(" ", over)) Pause(absl::Seconds(5), over);
-  }
-}
 
 // Returns the ports of the workers' own pages from the processes' logs.
 std::vector<int> WorkerPorts(const std::string& log) {
@@ -120,98 +53,145 @@ double MemoryMiB(pid_t pid) {
   return 0;
 }
 
-// Returns the milliseconds between tokens of streams that are requested again and again.
-std::vector<double> Gaps(const HttpClient& client, absl::Duration duration) {
-  std::mutex mutex;
-  std::vector<double> all;
-  std::vector<std::thread> threads;
-  const absl::Time end = absl::Now() + duration;
-  for (int i = 0; i < kStreams; ++i)
-    threads.emplace_back([&, i] {
-      std::vector<double> gaps;
-      while (absl::Now() < end) {
-        absl::Time last = absl::InfiniteFuture();
-        const std::string body =
-            StreamBody(absl::StrCat("Tell me about ", i, " ducks."), kStreamTokens);
-        const auto response =
-            client.Post("/v1/completions", body, [&](std::string_view data, absl::Time now) {
-              if (last < now) gaps.push_back(absl::ToDoubleMilliseconds(now - last));
-              last = now;
-              return data != "[DONE]" && now < end;
-            });
-        if (!response.ok() && absl::Now() < end)
-          std::printf("a stream failed: %s\n", std::string(response.status().message()).c_str());
-      }
-      std::lock_guard lock(mutex);
-      all.insert(all.end(), gaps.begin(), gaps.end());
-    });
-  for (std::thread& thread : threads) thread.join();
-  std::sort(all.begin(), all.end());
-  return all;
-}
+struct Turn {
+  std::vector<double> gaps, latencies;  // ms, ascending
+  double memory = 0;                    // MiB, the most
+  int n_failed = 0;
+};
 
 double Quantile(const std::vector<double>& sorted, double q) {
   if (sorted.empty()) return 0;
   return sorted[std::min(sorted.size() - 1, static_cast<size_t>(q * double(sorted.size())))];
 }
 
-void Add(std::vector<double>* to, const std::vector<double>& more) {
-  to->insert(to->end(), more.begin(), more.end());
-  std::sort(to->begin(), to->end());
+// One stream after another; their gaps.
+void Stream(const HttpClient& client, int i, absl::Time end, std::mutex* mutex, Turn* turn) {
+  std::vector<double> gaps;
+  int n_failed = 0;
+  while (absl::Now() < end) {
+    absl::Time last = absl::InfiniteFuture();
+    const std::string body =
+        StreamBody(absl::StrCat("Tell me about ", i, " ducks."), kStreamTokens);
+    const auto response =
+        client.Post("/v1/completions", body, [&](std::string_view data, absl::Time now) {
+          if (last < now) gaps.push_back(absl::ToDoubleMilliseconds(now - last));
+          last = now;
+          return data != "[DONE]" && now < end;
+        });
+    if ((!response.ok() || response->status != 200) && absl::Now() < end && n_failed++ == 0)
+      std::printf("a stream failed: %s\n",
+                  response.ok() ? response->body.c_str() : response.status().ToString().c_str());
+  }
+  const std::lock_guard lock(*mutex);
+  turn->gaps.insert(turn->gaps.end(), gaps.begin(), gaps.end());
+  turn->n_failed += n_failed;
 }
 
-int Run(absl::Duration turn) {
-  const auto served = ServedBaton::Start({"--demo", "--server.max_body", "8388608"});
+// Small requests, each on a connection of its own, and meanwhile the router's memory.
+void Probe(const HttpClient& client, pid_t router, absl::Time end, Turn* turn) {
+  int n_failed = 0;
+  while (absl::Now() < end) {
+    turn->memory = std::max(turn->memory, MemoryMiB(router));
+    const absl::Time begin = absl::Now();
+    const auto response = client.Get("/v1/models");
+    turn->latencies.push_back(absl::ToDoubleMilliseconds(absl::Now() - begin));
+    n_failed += !response.ok() || response->status != 200;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  if (n_failed > 0) std::printf("%d requests of another client failed\n", n_failed);
+  turn->n_failed += n_failed;
+}
+
+Turn Run(const HttpClient& client, pid_t router, absl::Duration duration) {
+  std::mutex mutex;
+  Turn turn, probed;
+  std::vector<std::thread> threads;
+  const absl::Time end = absl::Now() + duration;
+  for (int i = 0; i < kStreams; ++i)
+    threads.emplace_back([&, i] { Stream(client, i, end, &mutex, &turn); });
+  Probe(client, router, end, &probed);
+  for (std::thread& thread : threads) thread.join();
+  turn.latencies = std::move(probed.latencies);
+  turn.memory = probed.memory;
+  turn.n_failed += probed.n_failed;
+  std::sort(turn.gaps.begin(), turn.gaps.end());
+  std::sort(turn.latencies.begin(), turn.latencies.end());
+  return turn;
+}
+
+bool Try(const Attack& attack, const Wishes& wishes, const ServedBaton& served, double idle) {
+  const HttpClient client = served.client();
+  const pid_t router = served.Child("router");
+  AttackTarget target{.port = served.url().port, .scale = wishes.scale};
+  target.worker_ports = WorkerPorts(served.log());
+  const Turn alone = Run(client, router, wishes.turn);
+  std::atomic<bool> over = false;
+  std::thread attacker([&] { attack.run(target, over); });
+  const Turn beside = Run(client, router, wishes.turn);
+  over = true;
+  attacker.join();
+  const double ratio = Quantile(beside.gaps, 0.99) / std::max(1e-9, Quantile(alone.gaps, 0.99));
+  const double added = Quantile(beside.latencies, 0.99) - Quantile(alone.latencies, 0.99);
+  const double memory = beside.memory - idle;
+  bool is_good = memory <= kMaxMemory && alone.n_failed + beside.n_failed == 0;
+  if (!wishes.is_short) is_good = is_good && ratio <= kMaxGapRatio && added <= kMaxAdded;
+  const auto health = client.Get("/health");
+  is_good = is_good && health.ok() && health->status == 200;
+  std::printf(
+      "%-8s %5.1f MiB above idle; gaps p50 %5.2f -> %5.2f ms, p99 %6.2f -> %6.2f ms (%.2f times); "
+      "others p50 %5.2f -> %5.2f ms, p99 %6.2f -> %6.2f ms: %s\n",
+      std::string(attack.name).c_str(), memory, Quantile(alone.gaps, 0.5),
+      Quantile(beside.gaps, 0.5), Quantile(alone.gaps, 0.99), Quantile(beside.gaps, 0.99), ratio,
+      Quantile(alone.latencies, 0.5), Quantile(beside.latencies, 0.5),
+      Quantile(alone.latencies, 0.99), Quantile(beside.latencies, 0.99), is_good ? "good" : "BAD");
+  std::fflush(stdout);
+  return is_good;
+}
+
+int RunAll(const Wishes& wishes) {
+  rlimit descriptors{};
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  descriptors.rlim_cur = descriptors.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &descriptors);
+  const auto served = ServedBaton::Start({"--demo", "--server.max_body=8388608"});
   if (!served.ok()) {
     std::printf("%s\n", std::string(served.status().message()).c_str());
     return 2;
   }
-  const HttpClient client = (*served)->client();
-  const int port = (*served)->url().port;
-  const std::vector<int> workers = WorkerPorts((*served)->log());
   const pid_t router = (*served)->Child("router");
-  Gaps(client, absl::Seconds(3));  // warm-up
+  Run((*served)->client(), router, wishes.is_short ? absl::Seconds(1) : absl::Seconds(3));
   absl::SleepFor(absl::Seconds(1));
   const double idle = MemoryMiB(router);
-  std::printf("router, idle: %.1f MiB; workers' pages: %zu\n", idle, workers.size());
-
-  std::vector<double> alone, beside;
-  double max = idle;
-  for (int round = 0; round < 2; ++round) {
-    Add(&alone, Gaps(client, turn));
-    std::atomic<bool> over = false;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) threads.emplace_back(SendAhead, port, std::ref(over));
-    for (const int worker : workers)
-      for (int i = 0; i < 2; ++i) threads.emplace_back(SendAhead, worker, std::ref(over));
-    for (int i = 0; i < 16; ++i) threads.emplace_back(SendHalfHeaders, port, std::ref(over));
-    for (int i = 0; i < 8; ++i) threads.emplace_back(DripBody, port, std::ref(over));
-    threads.emplace_back([&] {
-      while (!over) {
-        max = std::max(max, MemoryMiB(router));
-        absl::SleepFor(absl::Milliseconds(50));
-      }
-    });
-    Add(&beside, Gaps(client, turn));
-    over = true;
-    for (std::thread& thread : threads) thread.join();
+  std::printf("router, idle: %.1f MiB; %d streams beside each attack\n", idle, kStreams);
+  bool is_good = true;
+  for (const Attack& attack : AllAttacks()) {
+    if (!wishes.only.empty() && wishes.only != attack.name) continue;
+    std::printf("-- %s\n", std::string(attack.what).c_str());
+    is_good = Try(attack, wishes, **served, idle) && is_good;
   }
-  const double ratio = Quantile(beside, 0.99) / std::max(1e-9, Quantile(alone, 0.99));
-  for (const auto& [name, gaps] : {std::pair("alone", &alone), std::pair("attacked", &beside)})
-    std::printf("%-9s %8zu gaps  p50 %7.2f ms  p99 %7.2f ms  max %7.2f ms\n", name, gaps->size(),
-                Quantile(*gaps, 0.5), Quantile(*gaps, 0.99), Quantile(*gaps, 1));
-  const bool good = max - idle <= kMaxMemory && ratio <= kMaxGapRatio;
-  std::printf(
-      "router, attacked: %.1f MiB above idle (at most %.0f), p99 gap %.2f times (at most %.1f): "
-      "%s\n",
-      max - idle, kMaxMemory, ratio, kMaxGapRatio, good ? "good" : "BAD");
-  return good ? 0 : 1;
+  std::printf("router, at the end: %.1f MiB above idle\n", MemoryMiB(router) - idle);
+  return is_good ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 20;
-  return baton::Run(absl::Seconds(seconds));
+  baton::Wishes wishes;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--short") {
+      wishes.is_short = true;
+      wishes.scale = 8;
+      wishes.turn = absl::Milliseconds(1200);
+    } else if (i + 1 < argc && flag == "--seconds") {
+      wishes.turn = absl::Seconds(std::atof(argv[++i]));
+    } else if (i + 1 < argc && flag == "--attack") {
+      wishes.only = argv[++i];
+    } else {
+      std::printf("usage: baton_attack [--seconds S] [--attack NAME] | --short\n");
+      return 2;
+    }
+  }
+  return baton::RunAll(wishes);
 }

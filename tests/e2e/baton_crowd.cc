@@ -1,68 +1,32 @@
-// baton_crowd: a real router process with 256 streams. Its workers are real but for their engine,
-// which hashes (tests/support/hash_backend.h) and takes a fixed time for a step, so that nearly all
-// work is the router's. Prints the router's processor time per streamed token, and the gaps between
-// tokens alone and, in turns, while prompts of 4 KiB and 1 MB arrive and the clients of 200 prompts
-// of 1 MB go away. Exit status 1: more than 100 us a token, or a p99 gap beyond 1.5 times that
-// alone.
+// baton_crowd: a real router process with 256 streams (crowd_rig.h). Prints the router's processor
+// time per streamed token, and the gaps between tokens alone and, in turns, while prompts of 4 KiB
+// and 1 MB arrive and the clients of 200 prompts of 1 MB go away. Exit status 1: more than 100 us a
+// token, or a p99 gap beyond 1.5 times that alone.
 //   baton_crowd [SECONDS of each of four turns] [MILLISECONDS of a step]
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/json.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/e2e/crowd_rig.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
-#include "tests/support/hash_backend.h"
 #include "tests/support/raw_client.h"
-#include "worker/worker.h"
 
 namespace baton {
 namespace {
 
-constexpr int kStreams = 256, kStreamTokens = 400, kGone = 200;
-constexpr int kContext = 1 << 20, kDemoVocab = 2048;
+constexpr int kStreamTokens = 400, kGone = 200;
 constexpr size_t kSmallPrompt = 4 << 10, kLargePrompt = 1'000'000;
 constexpr double kMaxMicroseconds = 100, kMaxGapRatio = 1.5;
-
-// Steps take a fixed time, as those of a large batch nearly do.
-class PacedBackend : public HashBackend {
- public:
-  explicit PacedBackend(std::chrono::microseconds step) : HashBackend(64, 1, {64}), step_(step) {
-    set_limits({.max_step_tokens = 4096});
-    set_max_positions(kContext);
-    set_vocab(kDemoVocab);
-  }
-  void RunLayers(int from, int to) override {
-    std::this_thread::sleep_for(step_);
-    HashBackend::RunLayers(from, to);
-  }
-
- private:
-  const std::chrono::microseconds step_;
-};
-
-// The demo model's tokenizer, with a context that takes a prompt of a megabyte.
-void WriteModel(const std::filesystem::path& folder) {
-  std::filesystem::copy(BATON_SOURCE_DIR "/models/demo", folder);
-  std::stringstream text;
-  text << std::ifstream(folder / "config.json").rdbuf();
-  boost::json::value config = boost::json::parse(text.str());
-  config.as_object()["max_position_embeddings"] = kContext;
-  std::ofstream(folder / "config.json") << boost::json::serialize(config);
-}
 
 std::string Prompt(size_t size, int i) {
   std::string text = absl::StrCat("Box ", i, ".");
@@ -74,18 +38,6 @@ std::string Prompt(size_t size, int i) {
 std::string Body(const std::string& prompt) {
   return boost::json::serialize(
       boost::json::object{{"prompt", prompt}, {"max_tokens", 1}, {"temperature", 0}});
-}
-
-double CpuSeconds(pid_t pid) {
-  std::stringstream text;
-  text << std::ifstream(absl::StrCat("/proc/", pid, "/stat")).rdbuf();
-  const std::string line = text.str();
-  std::istringstream fields(line.substr(line.rfind(')') + 2));
-  std::string skipped;
-  for (int i = 3; i < 14; ++i) fields >> skipped;
-  double user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 struct Turn {
@@ -102,7 +54,7 @@ Turn Stream(const HttpClient& client, pid_t router, absl::Duration duration) {
   std::vector<std::thread> threads;
   const absl::Time end = absl::Now() + duration;
   const double before = CpuSeconds(router);
-  for (int i = 0; i < kStreams; ++i)
+  for (int i = 0; i < kCrowdStreams; ++i)
     threads.emplace_back([&, i] {
       std::vector<double> gaps;
       int64_t n_tokens = 0;
@@ -110,7 +62,7 @@ Turn Stream(const HttpClient& client, pid_t router, absl::Duration duration) {
       for (int round = 0; absl::Now() < end; ++round) {
         absl::Time last = absl::InfiniteFuture();
         // Not all at once, so that the crowd's prompts are spread over its turn.
-        const int length = round == 0 ? 1 + i * kStreamTokens / kStreams : kStreamTokens;
+        const int length = round == 0 ? 1 + i * kStreamTokens / kCrowdStreams : kStreamTokens;
         const auto response = client.Post(
             "/v1/completions", StreamBody(absl::StrCat("Tell me about ", i, " ducks."), length),
             [&](std::string_view data, absl::Time now) {
@@ -184,55 +136,11 @@ double Quantile(const std::vector<double>& sorted, double q) {
   return sorted[std::min(sorted.size() - 1, static_cast<size_t>(q * double(sorted.size())))];
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Worker>>> StartWorkers(const std::string& log,
-                                                                  const ClusterKey& key,
-                                                                  std::chrono::microseconds step) {
-  const std::string mark = "workers dial port ";
-  const size_t at = log.find(mark);
-  if (at == std::string::npos) return absl::InternalError("no control port:\n" + log);
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (const Role role : {Role::kPrefill, Role::kPrefill, Role::kDecode}) {
-    WorkerOptions options;
-    options.engine.threads = 1;
-    options.core.decode.max_batch = kStreams + 64;
-    WorkerStart start;
-    start.role = role;
-    start.name = absl::StrCat(role == Role::kDecode ? "decode" : "prefill", workers.size());
-    start.router_address = absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()));
-    start.key = key;
-    start.kv_pages = 1 << 17;
-    const auto pace = role == Role::kDecode ? step : std::chrono::microseconds(100);
-    ASSIGN_OR_RETURN(workers.emplace_back(),
-                     Worker::Start(options, start, std::make_unique<PacedBackend>(pace)));
-  }
-  return workers;
-}
-
 absl::Status Run(absl::Duration duration, std::chrono::microseconds step, bool* is_good) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / absl::StrCat("baton-crowd-", ::getpid());
-  std::filesystem::create_directory(folder);
-  WriteModel(folder / "model");
-  std::ofstream(folder / "key") << std::string(64, '1');
-  std::filesystem::permissions(folder / "key", std::filesystem::perms::owner_read);
-  const ClusterKey key = [] {
-    ClusterKey bytes;
-    bytes.fill(0x11);
-    return bytes;
-  }();
-  auto router =
-      ServedBaton::StartRouter({folder / "model", "--cluster.key_file", folder / "key",
-                                "--router.relay_min_tokens=0", "--router.max_waiting=4096"});
-  std::filesystem::remove_all(folder);
-  RETURN_IF_ERROR(router.status());
-  ASSIGN_OR_RETURN(const auto workers, StartWorkers((*router)->log(), key, step));
-  const HttpClient client = (*router)->client();
-  if (!WaitUntil(absl::Seconds(20), [&] {
-        const auto health = client.Get("/health");
-        return health.ok() && health->status == 200;
-      }))
-    return absl::UnavailableError("the workers did not join:\n" + (*router)->log());
-  const pid_t pid = (*router)->pid();
+  ASSIGN_OR_RETURN(const auto rig, CrowdRig::Start(step));
+  const auto& router = rig->router;
+  const HttpClient client = router->client();
+  const pid_t pid = router->pid();
   Stream(client, pid, absl::Seconds(3));  // warm-up
 
   Turn turns[2];
@@ -240,7 +148,7 @@ absl::Status Run(absl::Duration duration, std::chrono::microseconds step, bool* 
     for (const int beside : {0, 1}) {
       std::unique_ptr<Disturbance> disturbance;
       if (beside == 1)
-        disturbance = std::make_unique<Disturbance>(client, (*router)->url().port, duration);
+        disturbance = std::make_unique<Disturbance>(client, router->url().port, duration);
       const Turn turn = Stream(client, pid, duration);
       disturbance.reset();
       Turn& all = turns[beside];
@@ -267,7 +175,7 @@ absl::Status Run(absl::Duration duration, std::chrono::microseconds step, bool* 
   std::printf(
       "%d streams: %.1f us of the router a token (at most %.0f), p99 gap %.2f times (at "
       "most %.1f): %s\n",
-      kStreams, per_token, kMaxMicroseconds, ratio, kMaxGapRatio, *is_good ? "good" : "BAD");
+      kCrowdStreams, per_token, kMaxMicroseconds, ratio, kMaxGapRatio, *is_good ? "good" : "BAD");
   return absl::OkStatus();
 }
 

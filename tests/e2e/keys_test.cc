@@ -12,8 +12,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "server/access/key_file.h"
+#include "server/api/endpoints/endpoints.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
 #include "tests/support/raw_client.h"
@@ -133,7 +135,8 @@ TEST_CASE("all may be served with keys, or where the operator says so") {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--api-key-file", path},
         std::vector<std::string>{"--allow-unauthenticated"}}) {
-    std::vector<std::string> args = {"--demo", "--host", "0.0.0.0", "--prefill", "1"};
+    std::vector<std::string> args = {"--demo",    "--host", "0.0.0.0",
+                                     "--prefill", "1",      "--server.metrics_port=0"};
     args.insert(args.end(), more.begin(), more.end());
     auto served = ServedBaton::Start(args);
     INFO(served.status().ToString());
@@ -144,6 +147,48 @@ TEST_CASE("all may be served with keys, or where the operator says so") {
     REQUIRE(client.ReadUntil("\r\n\r\n"));
     CHECK(client.received.starts_with(more.size() == 1 ? "HTTP/1.1 200" : "HTTP/1.1 401"));
   }
+}
+
+// The status of a request without a body at a port; name: of the key.
+int StatusAt(int port, const Route& route, const std::string& name) {
+  RawClient client(port);
+  REQUIRE(client.Send(absl::StrCat(
+      std::string(route.method), " ", absl::StrReplaceAll(std::string(route.path), {{"{id}", "x"}}),
+      " HTTP/1.1\r\nHost: models.example\r\nConnection: close\r\n",
+      name.empty() ? "" : absl::StrCat("x-api-key: ", KeyOf(name), "\r\n"), "\r\n")));
+  REQUIRE(client.ReadToEnd());
+  return std::stoi(client.received.substr(9, 3));
+}
+
+TEST_CASE("where the API is public, metrics have a port of their own, which has nothing else") {
+  const TempFolder folder;
+  const std::string path = folder.file("keys");
+  std::ofstream(path) << LineOf("app", "t", Scope::kInference)
+                      << LineOf("prom", "ops", Scope::kMetrics);
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  const auto served = ServedBaton::Start({"--demo", "--prefill", "1", "--host", "0.0.0.0",
+                                          "--server.metrics_port=0", "--api-key-file", path});
+  INFO(served.status().ToString());
+  REQUIRE(served.ok());
+  const std::string log = (*served)->log(), mark = "metrics on http://0.0.0.0:";
+  REQUIRE(absl::StrContains(log, mark));
+  const int metrics = std::atoi(log.c_str() + log.find(mark) + mark.size());
+  for (const Route& route : RouteTable()) {
+    INFO(route.method << " " << route.path);
+    const bool is_metrics = route.scope == Scope::kMetrics;
+    CHECK(StatusAt(metrics, route, "") == 401);
+    CHECK(StatusAt(metrics, route, "app") == (is_metrics ? 403 : 404));
+    CHECK(StatusAt(metrics, route, "prom") == (is_metrics ? 200 : 404));
+    if (is_metrics) {
+      CHECK(StatusAt((*served)->url().port, route, "") == 401);
+      CHECK(StatusAt((*served)->url().port, route, "prom") == 404);
+    }
+  }
+  // Its port is one of Baton's settings, which an error names.
+  const std::string taken = StartError({"--demo", "--host", "0.0.0.0", "--allow-unauthenticated",
+                                        absl::StrCat("--server.metrics_port=", metrics)});
+  CHECK(absl::StrContains(taken, "server.metrics_port: cannot listen on"));
+  REQUIRE((*served)->Terminate().ok());
 }
 
 TEST_CASE("64 streams outlive keys that change, and the key that is gone is refused") {

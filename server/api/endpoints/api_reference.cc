@@ -31,6 +31,11 @@ Errors are `{"error":{"message","type","param","code"}}`, all four keys always t
 such as `messages[0].content`. `X-Should-Retry: false` says that the same request would be refused again. `traceparent`
 (W3C) stands in the router's log lines of the request; workers do not get it.
 
+`X-Request-Timeout-Ms` (1 to 86400000) says by when a request for tokens must have ended, counted from its last byte;
+`server.request_timeout` is its bound, and the default. Then its work ends at all workers, and the client gets 504, or
+the error of a stream that has begun. Where the API is public, `/metrics` and `/load` are on a port of their own
+(`server.metrics_port`, [SECURITY.md](SECURITY.md)).
+
 | status | `code` | when |
 |---|---|---|
 | 400 | null | the body is not JSON |
@@ -45,7 +50,8 @@ such as `messages[0].content`. `X-Should-Retry: false` says that the same reques
 | 429 | `server_overloaded`, `rate_limit_exceeded` | the queue is full; a limit of the key is reached. `Retry-After` tells when to try again |
 | 500 | `workers_lost` or null | the server failed |
 | 501 | `not_supported` | an endpoint of other servers |
-| 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` | nobody can serve now |
+| 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` or null | nobody can serve now; null: too many connections, or bytes on their way |
+| 504 | `timeout` | the request was not done by its deadline: `X-Request-Timeout-Ms`, or `server.request_timeout` |
 | 505 | null | another version than HTTP/1.0 and 1.1, such as HTTP/2 without TLS |
 
 In a stream an error is an event `data: {"error":{...}}`, and `data: [DONE]` ends it.

@@ -197,8 +197,10 @@ std::string OpenApiDocument(const std::string& version) {
 }
 
 void AnswerOpenApi(ApiFront& front, ApiCall call) {
+  // Made once: a process has one version, and the document takes milliseconds.
+  static const std::string document = OpenApiDocument(front.facts().version);
   HttpReply reply;
-  reply.body = OpenApiDocument(front.facts().version);
+  reply.body = document;
   front.Reply(call, std::move(reply));
 }
 

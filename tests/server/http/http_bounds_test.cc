@@ -5,6 +5,7 @@
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
+#include "server/http/fair_queue.h"
 #include "tests/server/http/http_rig.h"
 
 namespace baton {
@@ -99,6 +100,106 @@ TEST_CASE("an answer is taken at the least rate, or its client is given up") {
   }
 }
 
+// A request of 1 MB, but for its last bytes.
+std::string UnfinishedRequest(size_t body = 1'000'000) {
+  return absl::StrCat("POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: ", body, "\r\n\r\n",
+                      std::string(body - 10, 'x'));
+}
+
+TEST_CASE("bytes of requests that come are within a budget of an address, and of all") {
+  HttpServerOptions options;
+  const Over over = GENERATE(Over::kTcp, Over::kTls, Over::kUnix);
+  // A Unix socket has no address: there the budget of all counts.
+  (over == Over::kUnix ? options.max_incoming : options.max_incoming_per_address) = 1'500'000;
+  HttpRig rig(options, over);
+  rig.answers.body_bytes = 3;
+  const auto first = rig.Connect(), second = rig.Connect();
+  REQUIRE(first->Send(UnfinishedRequest()));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 900'000; }));
+  second->Send(UnfinishedRequest());  // the server may close before its end
+  CHECK(second->ReadUntil("HTTP/1.1 503"));
+  CHECK(rig.Stats().incoming_refused == 1);
+  REQUIRE(first->Send(std::string(10, 'x')));
+  CHECK(first->ReadUntil("xxx"));
+  CHECK(rig.WaitFor([&] { return rig.server->stats().incoming == 0; }));
+  // There is room again.
+  const auto third = rig.Connect();
+  REQUIRE(third->Send(UnfinishedRequest() + std::string(10, 'x')));
+  CHECK(third->ReadUntil("xxx"));
+}
+
+TEST_CASE("headers that are never finished count, and one whole request always has room") {
+  HttpServerOptions options;
+  options.limits = {.max_header = 10'000, .max_line = 10'000, .max_body = 8'000};
+  options.max_incoming_per_address = 4096;  // one request is more
+  HttpRig rig(options);
+  const std::string header = "GET /now HTTP/1.1\r\nHost: a\r\nA: " + std::string(8'000, 'x');
+  std::vector<std::unique_ptr<RawClient>> half;
+  for (int i = 0; i < 2; ++i) {
+    half.push_back(rig.Connect());
+    REQUIRE(half.back()->Send(header));
+  }
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 16'000; }));
+  const auto refused = rig.Connect();
+  REQUIRE(refused->Send(header));
+  CHECK(refused->ReadUntil("HTTP/1.1 503"));
+  half.clear();
+  CHECK(rig.WaitFor([&] { return rig.server->stats().incoming == 0; }));
+  const auto whole = rig.Connect();
+  REQUIRE(whole->Send(header + "\r\n\r\n"));
+  CHECK(whole->ReadUntil("HTTP/1.1 200"));
+}
+
+TEST_CASE("requests sent ahead beyond the budget go, and the answer before them is the last") {
+  HttpServerOptions options;
+  options.limits = {.max_header = 10'000, .max_line = 10'000, .max_body = 8'000};
+  options.max_incoming_per_address = 4096;  // one request, of 18 kB, is more
+  HttpRig rig(options);
+  std::string requests = Get("/never");
+  while (requests.size() < 40'000) requests += Get("/now");
+  const auto client = rig.Connect();
+  REQUIRE(client->Send(requests));
+  CHECK(rig.WaitFor([&] { return rig.server->stats().incoming_refused == 1; }));
+  CHECK(rig.Stats().incoming == 0);
+  rig.On([&] {
+    HttpReply reply;
+    reply.body = "last";
+    rig.server->Reply(rig.answers.last, reply);
+    return 0;
+  });
+  CHECK(client->ReadToEnd());
+  CHECK(client->received.find("last") != std::string::npos);
+  CHECK(rig.answers.n_requests == 1);
+}
+
+TEST_CASE("when too much waits for clients, the slowest is given up, and a reader is not") {
+  HttpServerOptions options;
+  const Over over = GENERATE(Over::kTcp, Over::kTls, Over::kUnix);
+  options.max_unsent = 100 << 20;
+  (over == Over::kUnix ? options.max_unsent_total : options.max_unsent_per_address) = 24 << 20;
+  HttpRig rig(options, over);
+  const std::string part(16 << 20, 'y');
+  const auto slow = rig.Connect(), reader = rig.Connect();
+  slow->SetReceiveBuffer(8192);
+  for (const auto& client : {&slow, &reader}) {
+    const int before = rig.answers.n_requests;
+    REQUIRE((*client)->Send("GET /stream HTTP/1.0\r\n\r\n"));
+    REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests > before; }));
+    rig.StartStream();
+    rig.Stream(part);
+    if (client == &slow) absl::SleepFor(absl::Milliseconds(100));
+  }
+  CHECK(rig.WaitFor([&] { return rig.answers.n_gone == 1; }));
+  CHECK(rig.Stats().unread_closed == 1);
+  rig.On([&] {
+    rig.server->EndStream(rig.answers.last);
+    return 0;
+  });
+  CHECK(reader->ReadToEnd(absl::Seconds(60)));
+  CHECK(reader->received.size() > part.size());
+  CHECK(rig.WaitFor([&] { return rig.server->stats().unsent == 0; }));
+}
+
 TEST_CASE("the least rate is judged by window, and little that waits is no reason") {
   AnswerRate rate(absl::Seconds(10), 100);
   const absl::Time start = absl::UnixEpoch();
@@ -116,6 +217,19 @@ TEST_CASE("the least rate is judged by window, and little that waits is no reaso
   any.Start(start, 5000, 1 << 20);
   CHECK(any.IsTooSlow(5000));
   CHECK_FALSE(any.IsTooSlow(5001));
+}
+
+TEST_CASE("senders take turns, whatever each has put in") {
+  FairQueue<int> queue;
+  for (int i = 0; i < 5; ++i) queue.Push(1, i);
+  queue.Push(2, 20);
+  queue.Push(3, 30);
+  queue.Push(2, 21);
+  std::vector<int> taken;
+  while (taken.size() < 4) taken.push_back(queue.Pop());
+  queue.Push(3, 31);
+  while (!queue.empty()) taken.push_back(queue.Pop());
+  CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
 }
 
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
