@@ -21,7 +21,8 @@ namespace {
 // A gRPC callback thread that sees no event for a second sleeps 100 ms before it polls again
 // (completion_queue_cc.cc of 1.51), and a message arriving meanwhile waits: first tokens after an
 // idle second would come up to 100 ms late. So a quiet stream carries an empty report at this
-// interval; the report also tells the router that a worker in a long step lives.
+// interval; the report also tells the router that a worker in a long step lives, and how long its
+// engine has been in that step.
 constexpr std::chrono::milliseconds kTick(400);
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -59,7 +60,7 @@ class ControlClient::Stream
 
   void Start() {
     stub_->async()->Attach(&context_, this);
-    AppendReport({.events = {options_.announce}}, &write_);
+    AppendReport({.events = {options_.announce}, .engine = EngineNow()}, &write_);
     writing_ = true;
     StartWrite(&write_);
     StartCall();
@@ -131,6 +132,7 @@ class ControlClient::Stream
     write_.Swap(&unsent_);
     unsent_.Clear();
     unsent_bytes_ = 0;
+    AppendReport({.engine = EngineNow()}, &write_);
     writing_ = true;
     StartWrite(&write_);
   }
@@ -150,6 +152,9 @@ class ControlClient::Stream
     const auto found = metadata.find(kRouterProofKey);
     return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
                                           RouterProof(options_.key, proven_);
+  }
+  EngineTurn EngineNow() const {
+    return options_.engine_turn ? options_.engine_turn() : EngineTurn();
   }
   // The worker never sees these messages: their parts end here.
   void SendBack(const std::vector<PartEnded>& unreadable) {

@@ -42,6 +42,9 @@ struct ControlClientOptions {
   std::string router_address;  // host:port
   ClusterKey key{};
   WorkerAnnounce announce;  // first event of every stream
+  // Tells what the engine does, for every report. Called on any thread while a lock is held:
+  // returns at once. Null: none is told.
+  std::function<EngineTurn()> engine_turn;
   // Called on gRPC's threads and on the dialling thread, never concurrently; must only post. False:
   // no room. The stream is then given up (the router dispatches its requests elsewhere) and dialled
   // anew; RouterDisconnected is offered again until it is accepted, before any other event.
