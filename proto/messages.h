@@ -245,7 +245,7 @@ struct NoRoomNotice {
 using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded,
                                  NoRoomNotice, PromptLogprobs, CachedPages>;
 
-// What the engine thread of a worker does while the report is sent.
+// Tells what the engine thread of a worker does while the report is sent.
 struct EngineTurn {
   uint64_t turns =
       0;  // begun since its start; a turn lasts from one look at its mailbox to the next

@@ -23,7 +23,7 @@ concept Takes = requires(Object& object, Event& event) {
   object.On(event, absl::Time());
 };
 
-// What a computation should take whose kind has not been measured yet; and a process's first ones,
+// Expected of a computation whose kind has not been measured yet; and of a process's first ones,
 // which may wait for their weights to come from the disk.
 constexpr double kUnmeasuredSeconds = 10;
 
@@ -49,8 +49,8 @@ double KeysOf(const StepBatch& rows) {
   return keys;
 }
 
-// What a step should take at most: rows that read so many keys, and prompt tokens beside them,
-// scored or not. The cost of prompts is that of full steps, and a short one may take as long.
+// Returns what a step should take at most: rows that read so many keys, and prompt tokens beside
+// them, scored or not. The cost of prompts is that of full steps, and a short one may take as long.
 double StepSeconds(const StepCost& step, const PrefillCost& prefill, const StepBatch& batch,
                    int n_rows, double keys, int full_step) {
   const bool has_prompts = batch.n_tokens() > n_rows;

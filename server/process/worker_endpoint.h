@@ -26,7 +26,7 @@ class WorkerEndpoint : public HttpHandler {
                  const ApiKeys* keys = nullptr);
 
   std::string Text();  // of /metrics, as of now
-  // What /livez says is wrong, or /readyz if the worker must be ready. Empty: nothing.
+  // Returns what /livez says is wrong, or /readyz if the worker must be ready. Empty: nothing.
   std::string ProblemOf(const WorkerMetrics& metrics, bool must_be_ready) const;
   // Called before the loop runs. Loop and server are used until the server's end.
   void Attach(EventLoop* loop, HttpServer* server);

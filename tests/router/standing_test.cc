@@ -78,7 +78,7 @@ TEST_CASE("an engine that stands still: nothing new for its worker, then its req
   CHECK(r.closed[0].worker == standing);
   CHECK_THAT(std::string(r.closed[0].reason.message()),
              Catch::Contains("its engine has been in one turn for 4."));
-  // The same tokens: the other worker computes what is there, and goes on after it.
+  // The other worker computes what is there, and goes on after it: the same tokens.
   CHECK(r.LastDecodeWorker() == other);
   CHECK(r.LastPrefill().tokens.size() == 22);
   CHECK(r.router.View().failovers[static_cast<int>(FailoverCause::kWorkerLost)] == 1);

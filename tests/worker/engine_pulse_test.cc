@@ -1,4 +1,4 @@
-// What a worker tells of its engine thread: turns, their age, and what their steps should take.
+// The signs of life of an engine thread: turns, their age, and what their steps should take.
 #include "worker/engine_pulse.h"
 
 #include <catch2/catch.hpp>

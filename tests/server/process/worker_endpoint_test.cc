@@ -52,7 +52,8 @@ TEST_CASE("A link to another worker is a series for each kind of KV, from its fi
 }
 
 TEST_CASE("A worker whose engine stands still is not ready, and after twice as long not alive") {
-  WorkerMetrics metrics{.connected = true};
+  WorkerMetrics metrics;
+  metrics.connected = true;
   WorkerEndpoint endpoint(
       "w1", "m", [&] { return metrics; }, absl::Seconds(2));
   const auto is_good = [&](double age_seconds, double expected_seconds) {
