@@ -22,7 +22,8 @@ namespace {
 // A gRPC callback thread that sees no event for a second sleeps 100 ms before it polls again
 // (completion_queue_cc.cc of 1.51), and a message arriving meanwhile waits: first tokens after an
 // idle second would come up to 100 ms late. So a quiet stream carries an empty report at this
-// interval; the report also tells the router that a worker in a long step lives.
+// interval; the report also tells the router that a worker in a long step lives, and how long its
+// engine has been in that step.
 constexpr std::chrono::milliseconds kTick(400);
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -67,7 +68,7 @@ class ControlClient::Stream
   void Start() {
     stub_->async()->Attach(&context_, this);
     if (proven_.challenge != 0) {
-      AppendReport({.events = {options_.announce}}, &write_);
+      AppendReport({.events = {options_.announce}, .engine = EngineNow()}, &write_);
       writing_ = true;
       StartWrite(&write_);
     }
@@ -143,6 +144,7 @@ class ControlClient::Stream
     write_.Swap(&unsent_);
     unsent_.Clear();
     unsent_bytes_ = 0;
+    AppendReport({.engine = EngineNow()}, &write_);
     writing_ = true;
     StartWrite(&write_);
   }
@@ -167,6 +169,9 @@ class ControlClient::Stream
     const auto found = metadata.find(kRouterProofKey);
     return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
                                           RouterProof(options_.key, proven_);
+  }
+  EngineTurn EngineNow() const {
+    return options_.engine_turn ? options_.engine_turn() : EngineTurn();
   }
   // The worker never sees these messages: their parts end here.
   void SendBack(const std::vector<PartEnded>& unreadable) {

@@ -46,6 +46,9 @@ struct ControlClientOptions {
   // The worker's, for mutual TLS; its files are read again before each attempt. Null: plain text.
   std::shared_ptr<const ClusterCertificate> certificate{};
   WorkerAnnounce announce;  // first event of every stream
+  // Tells what the engine does, for every report. Called on any thread while a lock is held:
+  // returns at once. Null: none is told.
+  std::function<EngineTurn()> engine_turn;
   // Called on gRPC's threads and on the dialling thread, never concurrently; must only post. False:
   // no room. The stream is then given up (the router dispatches its requests elsewhere) and dialled
   // anew; RouterDisconnected is offered again until it is accepted, before any other event.

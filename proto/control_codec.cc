@@ -13,12 +13,13 @@
 namespace baton {
 namespace {
 
-// Encodes a message or an event, and returns a bound of the bytes that it takes in its batch: its
-// own, a tag and a length.
+constexpr size_t kFraming = 6;  // bytes of a tag and a length, at most
+
+// Encodes a message or an event, and returns a bound of the bytes that it takes in its batch.
 template <typename Kinds, typename Wire>
 size_t Encode(const Kinds& message, Wire* out) {
   FieldWriter(out).OneOf(message);
-  return out->ByteSizeLong() + 6;
+  return out->ByteSizeLong() + kFraming;
 }
 
 template <typename Kinds, typename Wire>
@@ -39,7 +40,9 @@ absl::Status CheckCount(const char* list, int n, size_t max) {
 size_t AppendReport(const WorkerReport& report, wire::WorkerReport* out) {
   size_t bytes = 0;
   for (const WorkerEvent& event : report.events) bytes += Encode(event, out->add_events());
-  return bytes;
+  FieldWriter engine(out->mutable_engine());
+  Fields(engine, report.engine);
+  return bytes + out->engine().ByteSizeLong() + kFraming;
 }
 
 absl::StatusOr<WorkerReport> DecodeReport(const wire::WorkerReport& in) {
@@ -48,6 +51,9 @@ absl::StatusOr<WorkerReport> DecodeReport(const wire::WorkerReport& in) {
   report.events.reserve(static_cast<size_t>(in.events_size()));
   for (const wire::WorkerEvent& event : in.events())
     RETURN_IF_ERROR(Decode(event, report.events.emplace_back()));
+  absl::Status status;
+  FieldReader(in, &status).Message(wire::WorkerReport::kEngineFieldNumber, report.engine);
+  RETURN_IF_ERROR(status);
   return report;
 }
 

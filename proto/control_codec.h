@@ -21,7 +21,7 @@ class RouterMessages;
 }  // namespace wire
 
 // Raised with every field that a reader must not overlook.
-inline constexpr uint32_t kControlVersion = 7;
+inline constexpr uint32_t kControlVersion = 8;
 
 // Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {
@@ -38,7 +38,8 @@ struct ControlLimits {
   static constexpr double kItlStretch = 1000;
 };
 
-// Appends the report's events, and returns a bound of the bytes by which *out grows.
+// Appends the report's events, and returns a bound of the bytes by which *out grows. The engine's
+// turn replaces the one that is there.
 size_t AppendReport(const WorkerReport& report, wire::WorkerReport* out);
 absl::StatusOr<WorkerReport> DecodeReport(const wire::WorkerReport& in);
 

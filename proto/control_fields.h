@@ -151,6 +151,12 @@ void Fields(auto&, Of<TellPages> auto&) {}
 
 // --- worker to router
 
+void Fields(auto& io, Of<EngineTurn> auto& m) {
+  io.Field(1, m.turns);
+  io.Field(2, m.age_us, kMicroseconds);
+  io.Field(3, m.expected_us, kMicroseconds);
+}
+
 void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   // First: another version's fields may mean anything.
   uint32_t version = kControlVersion;

@@ -247,8 +247,24 @@ struct NoRoomNotice {
 using WorkerEvent = std::variant<WorkerAnnounce, WorkerLoad, TokenOut, PromptComputed, PartEnded,
                                  NoRoomNotice, PromptLogprobs, CachedPages>;
 
+// Tells what the engine thread of a worker does while the report is sent.
+struct EngineTurn {
+  uint64_t turns =
+      0;  // begun since its start; a turn lasts from one look at its mailbox to the next
+  int64_t age_us = 0;       // of the turn under way; 0: the engine waits for work
+  int64_t expected_us = 0;  // what this turn's step should take, as steps before it did
+
+  // An engine stands still whose turn lasts longer: so long at least, and three times what its step
+  // should take.
+  int64_t PatienceUs(int64_t min_us) const {
+    constexpr int64_t kSlower = 3;
+    return expected_us > min_us / kSlower ? kSlower * expected_us : min_us;
+  }
+};
+
 struct WorkerReport {
   std::vector<WorkerEvent> events{};  // in order
+  EngineTurn engine{};
 };
 
 }  // namespace baton

@@ -12,7 +12,7 @@ namespace baton {
 
 struct Cluster {
   Cluster(const RouterOptions& options, const ClusterKey& key)
-      : members(options.relay.sharing->table(), options.transitions),
+      : members(options.relay.sharing->table(), options.engine_patience, options.transitions),
         prefixes(key),
         predictor(options.relay, options.local, members, ledger) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others

@@ -8,6 +8,11 @@
 namespace baton {
 namespace {
 
+// A turn that was told before and is told again has lasted from the one report to the other. But of
+// a longer gap only so much counts: worker or router may have been stopped meanwhile, and a stopped
+// engine has done nothing wrong.
+constexpr absl::Duration kMaxGap = absl::Seconds(1);
+
 constexpr StateRow kMemberStates[] = {
     {"present", "worker_silence since it was heard of",
      "gone: its stream is closed, its requests are dispatched anew"},
@@ -79,8 +84,23 @@ void Membership::Leave(Incarnation worker) {
   members_.erase(it);
 }
 
-void Membership::OnHeard(Incarnation worker, absl::Time now) {
-  if (const auto it = members_.find(worker); it != members_.end()) it->second.heard_at = now;
+// A worker that has just joined is believed how long its turn lasts: it may have been given up for
+// that, and have dialled again.
+void Membership::OnHeard(Incarnation worker, const EngineTurn& turn, absl::Time now) {
+  const auto it = members_.find(worker);
+  if (it == members_.end()) return;
+  Member& member = it->second;
+  const absl::Duration told = absl::Microseconds(turn.age_us);
+  if (member.patience == absl::InfiniteDuration()) {
+    member.turned = told;
+  } else {
+    const absl::Duration before = turn.turns == member.turns ? member.turned : absl::ZeroDuration();
+    member.turned = std::min(told, before + std::min(now - member.heard_at, kMaxGap));
+  }
+  member.patience =
+      absl::Microseconds(turn.PatienceUs(absl::ToInt64Microseconds(engine_patience_)));
+  member.turns = turn.turns;
+  member.heard_at = now;
 }
 
 void Membership::ForgiveSilence(absl::Time now) {
@@ -145,11 +165,12 @@ void Membership::FillView(ClusterView* view) const {
   }
   for (const auto& [id, member] : members_) {
     if (member.state == MemberState::kDraining) continue;
-    if (member.about.role != Role::kDecode) ++view->prefill_workers;
+    view->standing_workers += member.stands();
+    view->prefill_workers += member.takes_work() && member.about.role != Role::kDecode;
     const int64_t context = member.about.max_context;
     view->max_context = view->max_context == 0 ? context : std::min(view->max_context, context);
     if (member.about.role == Role::kPrefill) continue;
-    ++view->decode_workers;
+    view->decode_workers += member.takes_work();
     view->kv_pages_total += member.about.pages_total;
     view->kv_pages_free += member.load_at == absl::InfinitePast()
                                ? member.about.pages_total

@@ -1,6 +1,7 @@
-// The workers that are here: what each announced, whether it takes requests, when it was heard last
-// and the load it reported. Part of the Router, on its thread. CheckLoad, OnLoad, OnNoRoom,
-// OnDraining and At take workers that have joined; other calls ignore unknown workers.
+// The workers that are here: what each announced, whether it takes requests, when it was heard last,
+// whether its engine turns, and the load it reported. Part of the Router, on its thread. CheckLoad,
+// OnLoad, OnNoRoom, OnDraining and At take workers that have joined; other calls ignore unknown
+// workers.
 #pragma once
 
 #include "absl/container/btree_map.h"
@@ -19,22 +20,31 @@ class Membership {
     WorkerAnnounce about;
     MachineState<MemberState> state;
     absl::Time heard_at;
+    // The turn of its engine that was told last lasts for so long, as far as is known; the engine
+    // stands still when that reaches the turn's patience. Infinite: no turn has been told.
+    absl::Duration turned{}, patience = absl::InfiniteDuration();
+    uint64_t turns = 0;
     WorkerLoad load{};
     absl::Time load_at = absl::InfinitePast();
     absl::Time no_room_until = absl::InfinitePast();
     int32_t no_room_pages = 0;  // that were wanted then
+
+    bool stands() const { return turned >= patience; }
+    bool takes_work() const { return state == MemberState::kPresent && !stands(); }
   };
 
   // table: slices tuned for one model, which every worker must have; null: any model.
-  Membership(const PartitionTable* table, TransitionCounts* transitions)
-      : table_(table), transitions_(transitions) {}
+  // engine_patience: as in RouterOptions.
+  Membership(const PartitionTable* table, absl::Duration engine_patience,
+             TransitionCounts* transitions)
+      : table_(table), engine_patience_(engine_patience), transitions_(transitions) {}
 
   // FailedPrecondition: the worker is here already, or does not fit to the workers that are here or
   // to the partition table; the error names the field and both values.
   absl::Status Join(const WorkerAnnounce& worker, absl::Time now);
   void Leave(Incarnation worker);
-  // Something came from this worker.
-  void OnHeard(Incarnation worker, absl::Time now);
+  // Something came from this worker: its engine turns or stands still.
+  void OnHeard(Incarnation worker, const EngineTurn& turn, absl::Time now);
   // Restarts every worker's silence: the router itself stood still, so silence proves nothing yet.
   void ForgiveSilence(absl::Time now);
   std::vector<Incarnation> NotHeardSince(absl::Time time) const;  // ascending
@@ -51,7 +61,7 @@ class Membership {
   const Member& At(Incarnation worker) const { return members_.at(worker); }
   // Null: unknown worker. The announce is valid until the next Join or Leave.
   const WorkerAnnounce* Find(Incarnation worker) const;
-  bool serves() const;  // at least one worker takes requests
+  bool serves() const;  // at least one worker takes requests, or will once its engine turns again
   // Tokens per page, equal on all workers; 0 if there are none.
   int32_t page_tokens() const;
   // Workers, context and pages of the view.
@@ -61,6 +71,7 @@ class Membership {
   absl::Status CheckTable(const WorkerAnnounce& worker) const;
 
   const PartitionTable* const table_;
+  const absl::Duration engine_patience_;
   TransitionCounts* const transitions_;
   absl::btree_map<Incarnation, Member> members_;
 };

@@ -177,8 +177,7 @@ std::vector<Candidate> Predictor::Candidates(const AttemptSpec& spec,
   std::vector<Candidate> candidates;
   candidates.reserve(members_.all().size());
   for (const auto& [id, worker] : members_.all())
-    if (worker.state != MemberState::kDraining &&
-        std::find(avoid.begin(), avoid.end(), id) == avoid.end())
+    if (worker.takes_work() && std::find(avoid.begin(), avoid.end(), id) == avoid.end())
       candidates.push_back(Consider(worker, spec, known, now));
   return candidates;
 }

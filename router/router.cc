@@ -113,6 +113,7 @@ std::vector<WorkerView> Router::Workers() const {
                        .incarnation = id,
                        .role = member.about.role,
                        .draining = member.state == MemberState::kDraining,
+                       .standing = member.stands(),
                        .requests = static_cast<int32_t>(account.parts.size()),
                        .prefill_queued_tokens = member.load.prefill_queued_tokens,
                        .decode_rows = member.load.decode_rows,
@@ -139,7 +140,8 @@ std::optional<RequestView> Router::Progress(RequestId id, absl::Time now) const 
 
 absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, absl::Time now) {
   absl::Status status;
-  cluster_.members.OnHeard(worker, now);
+  const bool took_work =
+      cluster_.members.Find(worker) != nullptr && cluster_.members.At(worker).takes_work();
   for (const WorkerEvent& event : report.events) {
     const bool is_announced = cluster_.members.Find(worker) != nullptr;
     status =
@@ -148,9 +150,37 @@ absl::Status Router::OnReport(Incarnation worker, const WorkerReport& report, ab
             : absl::FailedPreconditionError("a worker must announce itself before anything else");
     if (!status.ok()) break;
   }
-  if (!status.ok()) OnWorkerLost(worker, now);
+  if (status.ok())
+    OnEngineTurn(worker, report.engine, took_work, now);
+  else
+    OnWorkerLost(worker, now);
   Settle(now);
   return status;
+}
+
+void Router::OnEngineTurn(Incarnation worker, const EngineTurn& turn, bool took_work,
+                          absl::Time now) {
+  if (cluster_.members.Find(worker) == nullptr) return;
+  const Membership::Member& member = cluster_.members.At(worker);
+  const bool stood = member.stands();
+  cluster_.members.OnHeard(worker, turn, now);
+  const auto what = [&turn] {
+    return absl::StrFormat("its engine has been in one turn for %s, which should take %s",
+                           absl::FormatDuration(absl::Microseconds(turn.age_us)),
+                           absl::FormatDuration(absl::Microseconds(turn.expected_us)));
+  };
+  if (stood && !member.stands()) LogInfo("worker %s turns again", member.about.name);
+  if (!stood && member.stands())
+    LogWarn("worker %s gets nothing new: %s", member.about.name, what());
+  if (!took_work && member.takes_work()) {
+    for (Request* const request : requests_.In(RequestState::kWaiting)) {
+      dispatch_.Try(*request, now);
+      requests_.Update(*request);
+    }
+  }
+  // Without parts it stays: it would dial again, and stand still as before.
+  if (member.turned >= 2 * member.patience && !cluster_.ledger.At(worker).parts.empty())
+    GiveUp(worker, what(), now);
 }
 
 absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now) {
@@ -159,10 +189,6 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
         absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
   RETURN_IF_ERROR(cluster_.Join(announce, now));
   next_pulse_ = std::min(next_pulse_, now + options_.worker_silence / kPulses);
-  for (Request* const request : requests_.In(RequestState::kWaiting)) {
-    dispatch_.Try(*request, now);
-    requests_.Update(*request);
-  }
   DrainWorkersIfIdle();
   return absl::OkStatus();
 }
@@ -376,14 +402,15 @@ void Router::LoseSilentWorkers(absl::Time now) {
   const std::vector<Incarnation> silent = cluster_.members.NotHeardSince(now - silence);
   // No refuge for each other.
   for (const Incarnation worker : silent) cluster_.members.OnDraining(worker);
-  for (const Incarnation worker : silent) {
-    effects_.push_back(
-        CloseWorker{.worker = worker,
-                    .reason = absl::UnavailableError(absl::StrFormat(
-                        "the worker was silent for more than %s", absl::FormatDuration(silence)))});
-    OnWorkerLost(worker, now);
-  }
+  const std::string why =
+      absl::StrFormat("the worker was silent for more than %s", absl::FormatDuration(silence));
+  for (const Incarnation worker : silent) GiveUp(worker, why, now);
   next_pulse_ = cluster_.members.all().empty() ? absl::InfiniteFuture() : now + silence / kPulses;
+}
+
+void Router::GiveUp(Incarnation worker, const std::string& why, absl::Time now) {
+  effects_.push_back(CloseWorker{.worker = worker, .reason = absl::UnavailableError(why)});
+  OnWorkerLost(worker, now);
 }
 
 void Router::OnAlarm(Request& request, absl::Time now) {

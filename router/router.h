@@ -26,9 +26,10 @@ class Router {
   void Drain();
 
   // Takes a report of a worker's stream. The first one of a stream carries WorkerAnnounce; one
-  // without events is a sign of life. Error: the caller closes the stream with that reason
-  // (protocol violation, or a worker of another model, numerics or layout than the cluster's, the
-  // field named). The Router has forgotten the worker then; OnWorkerLost does nothing more.
+  // without events is a sign of life, and every one tells whether the engine turns. Error: the
+  // caller closes the stream with that reason (protocol violation, or a worker of another model,
+  // numerics or layout than the cluster's, the field named). The Router has forgotten the worker
+  // then; OnWorkerLost does nothing more.
   absl::Status OnReport(Incarnation worker, const WorkerReport& report, absl::Time now);
   void OnWorkerLost(Incarnation worker, absl::Time now);  // the worker's stream broke
   // Handles deadlines and silence. The caller gives reports that have arrived first. A late call
@@ -60,6 +61,9 @@ class Router {
   void Retry(Request& request, const AttemptFailure& failure, absl::Time now);
   void OnAlarm(Request& request, absl::Time now);
   void LoseSilentWorkers(absl::Time now);
+  // took_work: before the report.
+  void OnEngineTurn(Incarnation worker, const EngineTurn& turn, bool took_work, absl::Time now);
+  void GiveUp(Incarnation worker, const std::string& why, absl::Time now);
   // how: the reason, or the error of EndReason::kFailed.
   void End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now);
   void DrainWorkersIfIdle();

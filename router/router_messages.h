@@ -136,6 +136,7 @@ struct WorkerView {
   Incarnation incarnation = 0;
   Role role = Role::kBoth;
   bool draining = false;
+  bool standing = false;              // its engine stands still: it gets nothing new
   int32_t requests = 0;               // with a part there that has not ended
   int32_t prefill_queued_tokens = 0;  // of admitted prompts, still to be computed
   int32_t decode_rows = 0, decode_waiting = 0, max_batch = 0;
@@ -159,7 +160,8 @@ inline constexpr int kFailoverCauses = 6;
 inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 
 struct ClusterView {
-  int prefill_workers = 0, decode_workers = 0;
+  int prefill_workers = 0, decode_workers = 0;  // that take requests
+  int standing_workers = 0;                     // whose engines stand still, of any role
   int running = 0, waiting = 0;  // requests dispatched, and requests without a worker
   bool draining = false;
   int64_t max_context = 0;                            // the smallest of all workers

@@ -18,6 +18,10 @@ void DeclareRouter(RouterOptions* options, Settings* settings) {
                      absl::Hours(1), "a request without any worker left waits before it fails");
   settings->Duration("router.worker_silence", &options->worker_silence, absl::Seconds(2),
                      absl::Hours(1), "without a word of a worker before it counts as lost");
+  settings->Duration(
+      "router.engine_patience", &options->engine_patience, absl::Seconds(1), absl::Hours(1),
+      "a worker whose engine has been in one step for so long, and for three times what it should "
+      "take, gets nothing new, and after twice as long its requests go on elsewhere");
 }
 
 }  // namespace baton

@@ -31,6 +31,10 @@ struct RouterOptions {
   // A worker without a report for so long counts as lost: hung, stopped or cut off. Empty reports
   // count; infinite: never.
   absl::Duration worker_silence = absl::Seconds(3);
+  // A worker whose engine has been in one turn for so long, and for three times what the turn's
+  // step should take, stands still: it gets nothing new until it turns again. After twice as long
+  // it counts as lost, if it has parts of requests.
+  absl::Duration engine_patience = absl::Seconds(2);
   // An attempt without a sign of life (a token, the end of a part or of the prompt) for so long
   // (before the first sign: plus 20 times the predicted wait) is recalled and dispatched again.
   // Log-probabilities of a part of the prompt are a sign, too, and keep what is left of that wait.

@@ -42,6 +42,7 @@ void EngineThread::Start() {
 WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
   ports.clock = MonotonicNow;
   ports.masks = &masks_;
+  ports.expect = [this](absl::Duration step) { pulse_.Expect(step); };
   if (compile == nullptr) return ports;
   grammars_.emplace("baton-grammar", kMaxGrammarJobs,
                     [this, compile = std::move(compile)](const GrammarJob& job) {
@@ -56,18 +57,23 @@ WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
 void EngineThread::Run() {
   std::vector<Event> events;
   absl::Time close_by = absl::InfiniteFuture();
+  pulse_.Begin(MonotonicNow());
   while (!(closing_ && (core_.IsQuiet() || MonotonicNow() >= close_by))) {
     const bool goes_on = core_.Turn();
     Publish();
     const absl::Duration wait = std::min(core_.NextDeadline(), close_by) - MonotonicNow();
-    if (goes_on)
+    if (goes_on) {
       inbox_.Drain(&events);
-    else
+    } else {
+      pulse_.Rest();
       inbox_.WaitAndDrain(&events, std::clamp(wait, absl::ZeroDuration(), kMaxWait));
+    }
+    pulse_.Begin(MonotonicNow());
     HandleAll(&events);
     if (closing_ && close_by == absl::InfiniteFuture()) close_by = MonotonicNow() + kCloseWait;
   }
   Publish();
+  pulse_.Rest();
 }
 
 void EngineThread::HandleAll(std::vector<Event>* events) {
@@ -114,9 +120,16 @@ void EngineThread::Post(TransferEvent event) {
 }
 
 WorkerMetrics EngineThread::metrics() const {
-  std::lock_guard lock(published_mutex_);
-  return published_;
+  WorkerMetrics metrics;
+  {
+    std::lock_guard lock(published_mutex_);
+    metrics = published_;
+  }
+  metrics.engine = turn();
+  return metrics;
 }
+
+EngineTurn EngineThread::turn() const { return pulse_.Read(MonotonicNow()); }
 
 void EngineThread::Drain(std::function<void()> drained) {
   BATON_CHECK(inbox_.TryPost(DrainNow{std::move(drained)}));

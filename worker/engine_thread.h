@@ -18,6 +18,7 @@
 #include "engine/step/backend.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/control_client.h"
+#include "worker/engine_pulse.h"
 #include "worker/grammar_desk.h"
 #include "worker/mask_thread.h"
 #include "worker/worker_core.h"
@@ -40,7 +41,9 @@ class EngineThread {
   // --- any thread
   [[nodiscard]] bool Post(RouterEvent event);  // false: no room
   void Post(TransferEvent event);              // bounded by tickets, pages and time
-  WorkerMetrics metrics() const;               // as of the last turn
+  // As of the last turn; but `engine` as of now, also while the engine stands still.
+  WorkerMetrics metrics() const;
+  EngineTurn turn() const;  // what the engine does now; never waits for it
   // Has running requests finish and new ones refused. `drained` is called once, when nothing runs
   // any more, on the engine thread; must only post.
   void Drain(std::function<void()> drained);
@@ -65,6 +68,7 @@ class EngineThread {
   void Publish();
 
   Mailbox<Event> inbox_;
+  EnginePulse pulse_;
   MaskThread masks_;
   std::optional<MailboxThread<GrammarJob>> grammars_;  // empty: this worker compiles none
   WorkerCore core_;                                    // engine thread, between Start and Close

@@ -101,6 +101,7 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
   client.key = start.key;
   client.certificate = start.certificate;
   client.announce = announce_;
+  client.engine_turn = [this] { return engine_->turn(); };
   client.on_event = [this](RouterEvent event) { return engine_->Post(std::move(event)); };
   client_ = std::make_unique<ControlClient>(std::move(client));
   engine_->Start();

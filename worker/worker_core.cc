@@ -23,6 +23,10 @@ concept Takes = requires(Object& object, Event& event) {
   object.On(event, absl::Time());
 };
 
+// Expected of a computation whose kind has not been measured yet; and of a process's first ones,
+// which may wait for their weights to come from the disk.
+constexpr double kUnmeasuredSeconds = 10;
+
 int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
   return static_cast<int>(
       std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
@@ -45,6 +49,18 @@ double KeysOf(const StepBatch& rows) {
   return keys;
 }
 
+// Returns what a step should take at most: rows that read so many keys, and prompt tokens beside
+// them, scored or not. The cost of prompts is that of full steps, and a short one may take as long.
+double StepSeconds(const StepCost& step, const PrefillCost& prefill, const StepBatch& batch,
+                   int n_rows, double keys, int full_step) {
+  const bool has_prompts = batch.n_tokens() > n_rows;
+  if ((n_rows > 0 && !step.is_known()) || (has_prompts && !prefill.is_known()))
+    return kUnmeasuredSeconds;
+  double prompts = has_prompts ? prefill.Work(full_step, PairsOf(batch, n_rows)) : 0;
+  if (!batch.scored_rows.empty()) prompts *= kScoredCost;
+  return n_rows > 0 ? step.Seconds(n_rows, keys) + step.beside * prompts : prompts;
+}
+
 bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
   return a.prefill_queued_tokens == b.prefill_queued_tokens && a.decode_rows == b.decode_rows &&
          a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free &&
@@ -57,6 +73,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
                        KvPool* pool, WorkerPorts ports)
     : options_(options),
       limits_(backend->limits()),
+      max_context_(facts.max_context),
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
@@ -254,6 +271,11 @@ void WorkerCore::RunStep(const Step& step) {
   const int64_t layers = layer_bytes == 0 ? n_layers : options_.announce_bytes / layer_bytes;
   const int layers_at_once = static_cast<int>(std::clamp<int64_t>(layers, 1, n_layers));
   const absl::Time start = ports_.clock();
+  if (ports_.expect) {
+    const double seconds = StepSeconds(step_meter_.cost(), prefill_meter_.cost(), builder_.batch(),
+                                       step.n_rows, step.keys, limits_.max_step_tokens);
+    ports_.expect(absl::Seconds(metrics_.steps == 0 ? kUnmeasuredSeconds : seconds));
+  }
   if (ports_.masks != nullptr) ports_.masks->Start(decode_.unmasked());
   for (int from = 0; from < n_layers; from += layers_at_once) {
     const int to = std::min(from + layers_at_once, n_layers);
@@ -314,6 +336,12 @@ bool WorkerCore::RunSliceBlock(const Step& step) {
     metrics_.slice_wait_seconds += absl::ToDoubleSeconds(start - slice_waits_since_);
   slice_waits_since_ = absl::InfiniteFuture();
   if (block->is_first()) slice_ran_ = absl::ZeroDuration();
+  if (ports_.expect) {
+    const PrefillCost cost = prefill_meter_.cost();
+    const bool is_measured = metrics_.slice_blocks > 0 && cost.is_known();
+    ports_.expect(absl::Seconds(is_measured ? cost.Layer(block->to - block->from, max_context_)
+                                            : kUnmeasuredSeconds));
+  }
   prefill_.Compute(*block, backend_);
   const absl::Time end = ports_.clock();
   slice_ran_ += end - start;

@@ -67,6 +67,8 @@ struct WorkerPorts {
   // Null: this worker has no tokenizer and refuses grammars.
   std::function<void(GrammarJob)> compile{};
   MaskThread* masks = nullptr;  // null: masks are made on the calling thread
+  // Told before a step or a block of a slice begins: what it should take. Null: nobody asks.
+  std::function<void(absl::Duration)> expect{};
 };
 
 class WorkerCore {
@@ -122,6 +124,7 @@ class WorkerCore {
 
   const WorkerCoreOptions options_;
   const StepLimits limits_;  // of the engine
+  const int max_context_;    // tokens
   Backend* const backend_;
   KvPool* const pool_;
   const WorkerPorts ports_;

@@ -12,6 +12,7 @@ namespace baton {
 
 struct WorkerMetrics {
   bool connected = false;  // the router's stream is up
+  EngineTurn engine;       // what the engine does now
   // Gauges.
   WorkerLoad load;  // what the router is told; pages_free: in the pool, or lent and not promised
   int prefill_prompts = 0, prefill_running = 0;

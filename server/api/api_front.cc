@@ -218,11 +218,14 @@ std::optional<ApiError> ApiFront::NotReady() const {
   if (!view.draining && view.prefill_workers > 0 && view.decode_workers > 0) return std::nullopt;
   const int present = view.prefill_workers + view.decode_workers;
   std::string message = "Loading model";
-  if (facts_.expected_workers > 0) {
+  if (view.standing_workers > 0) {
+    message = absl::StrCat("The engines of ", view.standing_workers, " workers stand still");
+  } else if (facts_.expected_workers > 0) {
     absl::StrAppend(&message, " (", std::min(present, facts_.expected_workers), " of ",
                     facts_.expected_workers, " workers are ready)");
   }
-  return HttpError(503, message, present == 0 ? "model_loading" : "no_workers");
+  const bool are_loading = present + view.standing_workers == 0;
+  return HttpError(503, message, are_loading ? "model_loading" : "no_workers");
 }
 
 std::string ApiFront::LiveText(std::string_view cursor) const {

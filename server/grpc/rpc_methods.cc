@@ -85,6 +85,7 @@ void GetLoads(ApiFront& front, ApiCall call) {
     told->set_name(worker.name);
     told->set_role(NameOf(worker.role));
     told->set_draining(worker.draining);
+    told->set_standing(worker.standing);
     told->set_requests(worker.requests);
     told->set_prefill_queued_tokens(worker.prefill_queued_tokens);
     told->set_decode_rows(worker.decode_rows);

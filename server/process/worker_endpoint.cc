@@ -1,5 +1,6 @@
 #include "server/process/worker_endpoint.h"
 
+#include "absl/strings/str_format.h"
 #include "server/api/access_guard.h"
 #include "server/api/api_error.h"
 #include "server/api/json_writer.h"
@@ -13,6 +14,10 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
   std::vector<MetricRow<WorkerMetrics>> rows = {
       {kGauge, "baton_worker_connected", "1 while the router is connected.", labels,
        &WorkerMetrics::connected},
+      {kTotal, "baton_engine_turns_total", "Turns of the engine's loop.", labels,
+       [](const auto& m) { return m.engine.turns; }},
+      {kGauge, "baton_engine_turn_seconds", "Age of the turn under way; 0: it waits for work.",
+       labels, [](const auto& m) { return static_cast<double>(m.engine.age_us) / 1e6; }},
       {kGauge, "baton_worker_prefill_prompts", "Prompts waiting or computed here.", labels,
        &WorkerMetrics::prefill_prompts},
       {kGauge, "baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.", labels,
@@ -111,8 +116,10 @@ std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
 }  // namespace
 
 WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
-                               std::function<WorkerMetrics()> read, const ApiKeys* keys)
+                               std::function<WorkerMetrics()> read, absl::Duration engine_patience,
+                               const ApiKeys* keys)
     : read_(std::move(read)),
+      engine_patience_us_(absl::ToInt64Microseconds(engine_patience)),
       keys_(keys),
       labels_{{"worker", worker_name}, {"model", model}},
       series_(&registry_, WorkerRows(labels_)) {}
@@ -156,17 +163,25 @@ void WorkerEndpoint::OnRequest(ExchangeId id, HttpRequest request) {
     page_->Get([this, id](const std::string& page) { server_->Reply(id, MetricsReply(page)); });
     return;
   }
+  const std::string problem = ProblemOf(read_(), request.path == "/readyz");
   HttpReply reply;
-  reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
-  if (request.path == "/readyz") {
-    const WorkerMetrics metrics = read_();
-    if (!metrics.connected || metrics.load.draining) {
-      reply = OnBadRequest(request, 503,
-                           metrics.load.draining ? "The worker is draining."
-                                                 : "The worker is not connected to its router.");
-    }
-  }
+  if (problem.empty())
+    reply.body = JsonObject([](JsonWriter& json) { json.Field("status", "ok"); });
+  else
+    reply = OnBadRequest(request, 503, problem);
   server_->Reply(id, reply);
+}
+
+std::string WorkerEndpoint::ProblemOf(const WorkerMetrics& metrics, bool must_be_ready) const {
+  const EngineTurn& engine = metrics.engine;
+  const int64_t patience_us = engine.PatienceUs(engine_patience_us_);
+  if (engine.age_us / (must_be_ready ? 1 : 2) >= patience_us)
+    return absl::StrFormat("The engine has been in one turn for %s, which should take %s.",
+                           absl::FormatDuration(absl::Microseconds(engine.age_us)),
+                           absl::FormatDuration(absl::Microseconds(engine.expected_us)));
+  if (!must_be_ready) return "";
+  if (metrics.load.draining) return "The worker is draining.";
+  return metrics.connected ? "" : "The worker is not connected to its router.";
 }
 
 HttpReply WorkerEndpoint::OnBadRequest(const HttpRequest&, int status, const std::string& message) {

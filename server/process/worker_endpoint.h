@@ -1,4 +1,6 @@
-// A worker's small HTTP side: /metrics, /livez, /readyz. On the loop of the worker's main thread.
+// A worker's small HTTP side: /metrics, /livez, /readyz. On the loop of the worker's main thread,
+// so it answers while the engine computes. An engine that stands still makes /readyz 503 when the
+// router gives it nothing new, and /livez when the router gives it up: nothing but a restart helps.
 #pragma once
 
 #include <functional>
@@ -17,12 +19,15 @@ namespace baton {
 
 class WorkerEndpoint : public HttpHandler {
  public:
-  // `read` returns the worker's metrics as of now; called on the loop's thread. keys: of whoever
-  // may read them; null: anybody.
+  // `read` returns the worker's metrics as of now; called on the loop's thread. engine_patience:
+  // the router's (RouterOptions). keys: of whoever may read metrics; null: anybody.
   WorkerEndpoint(const std::string& worker_name, const std::string& model,
-                 std::function<WorkerMetrics()> read, const ApiKeys* keys = nullptr);
+                 std::function<WorkerMetrics()> read, absl::Duration engine_patience,
+                 const ApiKeys* keys = nullptr);
 
   std::string Text();  // of /metrics, as of now
+  // Returns what /livez says is wrong, or /readyz if the worker must be ready. Empty: nothing.
+  std::string ProblemOf(const WorkerMetrics& metrics, bool must_be_ready) const;
   // Called before the loop runs. Loop and server are used until the server's end.
   void Attach(EventLoop* loop, HttpServer* server);
   std::optional<HttpReply> OnHead(HttpRequest* request) override;
@@ -33,6 +38,7 @@ class WorkerEndpoint : public HttpHandler {
 
  private:
   std::function<WorkerMetrics()> read_;
+  const int64_t engine_patience_us_;
   const ApiKeys* keys_;
   const MetricLabels labels_;
   MetricsRegistry registry_;

@@ -102,6 +102,9 @@ TEST_CASE("worker events survive the wire field by field") {
   const auto out = ParseReport(SerializeReport(in));
   REQUIRE(out.ok());
   REQUIRE(out->events.size() == in.events.size());
+  CHECK(out->engine.turns == ~0ull);
+  CHECK(out->engine.age_us == 5);
+  CHECK(out->engine.expected_us == 6);
   const auto& announce = std::get<WorkerAnnounce>(out->events[0]);
   CHECK(announce.incarnation == 1);
   CHECK(announce.name == "prefill0");
@@ -267,6 +270,10 @@ TEST_CASE("a worker event out of range is refused by the name of its field") {
   CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_name("a\nb"); }), Contains("announce.name"));
   CHECK_THAT(Refusal([](R* r) { kAnnounce(r)->set_max_slice_tokens(-1); }),
              Contains("announce.max_slice_tokens"));
+  CHECK_THAT(Refusal([](R* r) { r->clear_engine(); }), Contains("engine is missing"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_engine()->set_age_us(-1); }), Contains("engine.age_us"));
+  CHECK_THAT(Refusal([](R* r) { r->mutable_engine()->set_expected_us(int64_t{1} << 60); }),
+             Contains("engine.expected_us"));
   CHECK_THAT(Refusal([](R* r) { kLoad(r)->set_pages_free(-1); }), Contains("load.pages_free"));
   CHECK_THAT(Refusal([](R* r) { kLoad(r)->mutable_prefill_cost()->set_n_layers(0); }),
              Contains("load.prefill_cost.n_layers"));

@@ -1,5 +1,6 @@
 // Both ends of the control stream against each other over loopback, and against processes that die
 // or stop.
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -333,12 +334,24 @@ TEST_CASE("a killed worker is noticed at once, a stopped one by keepalive") {
   WARN("noticed after " << absl::FormatDuration(absl::Now() - start));
 }
 
-TEST_CASE("a worker with nothing to say gives signs of life") {
+TEST_CASE("a worker with nothing to say gives signs of life, which tell what its engine does") {
   RouterEnd router;
-  WorkerEnd worker(router.address(), 5);
+  static std::atomic<int64_t> calls = 0;
+  WorkerEnd worker(router.address(), 5, [](ControlClientOptions* o) {
+    o->engine_turn = [] { return EngineTurn{.turns = 7, .age_us = ++calls, .expected_us = 9}; };
+  });
   router.AwaitWorker(5);
   CHECK_FALSE(router.Next<WorkerLost>(absl::Seconds(2)).has_value());
   CHECK(router.n_signs_of_life >= 2);  // each 400 ms
+  CHECK(router.engine.turns == 7);
+  CHECK(router.engine.age_us > 1);  // as of each report
+  CHECK(router.engine.expected_us == 9);
+  // Reports with events tell it, too.
+  const int64_t before = calls;
+  REQUIRE(worker.client->Send({.events = {NoRoomNotice{.request_id = 1}}}));
+  const auto reported = router.Next<WorkerReported>();
+  REQUIRE(reported.has_value());
+  CHECK(reported->report.engine.age_us > before);
 }
 
 TEST_CASE("a stopped worker whose stream was ended dials again when it goes on, the same life") {

@@ -61,7 +61,7 @@ struct Decisions {
 
   std::mt19937_64 random{1};
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
-  Membership members{nullptr, nullptr};
+  Membership members{nullptr, absl::Seconds(2), nullptr};
   Ledger ledger;
 };
 

@@ -38,7 +38,7 @@ struct PredictorFixture {
     return {};
   }
 
-  Membership members{nullptr, nullptr};
+  Membership members{nullptr, absl::Seconds(2), nullptr};
   Ledger ledger;
   Predictor predictor;
 };

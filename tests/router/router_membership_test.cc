@@ -13,7 +13,7 @@ using Catch::Contains;
 const absl::Time kNow = absl::UnixEpoch() + absl::Hours(1);
 
 struct TwoMembers : Membership {
-  TwoMembers() : Membership(nullptr, nullptr) {
+  TwoMembers() : Membership(nullptr, absl::Seconds(2), nullptr) {
     REQUIRE(Join(Announce(kP1, Role::kPrefill), kNow).ok());
     REQUIRE(Join(Announce(kD1, Role::kDecode), kNow).ok());
   }
@@ -54,7 +54,7 @@ TEST_CASE("a worker that differs in what all must share is refused, and the erro
 
 TEST_CASE("a tuned partition table binds every worker to its model") {
   const PartitionTable table{.model = "tuned", .model_fingerprint = 9, .numerics_id = "cpu-x86"};
-  Membership members(&table, nullptr);
+  Membership members(&table, absl::Seconds(2), nullptr);
   WorkerAnnounce worker = Announce(kP1, Role::kPrefill);
   CHECK_THAT(std::string(members.Join(worker, kNow).message()), Contains("tuned for model tuned"));
   worker.model_fingerprint = 9;
@@ -64,8 +64,8 @@ TEST_CASE("a tuned partition table binds every worker to its model") {
 TEST_CASE("a member is silent from the time it was heard last") {
   TwoMembers members;
   CHECK(members.NotHeardSince(kNow).empty());
-  members.OnHeard(kD1, kNow + absl::Seconds(2));
-  members.OnHeard(kP2, kNow + absl::Seconds(2));  // unknown
+  members.OnHeard(kD1, {}, kNow + absl::Seconds(2));
+  members.OnHeard(kP2, {}, kNow + absl::Seconds(2));  // unknown
   const absl::Time later = kNow + absl::Seconds(1);
   CHECK(members.NotHeardSince(later) == std::vector<Incarnation>{kP1});
   members.ForgiveSilence(later);

@@ -32,6 +32,9 @@ enum class What : uint8_t {
   kHeal,
   kStopping,  // the next step of a worker that was told to stop
   kRouterStart,
+  kSign,        // an empty report of a worker, which tells what its engine does
+  kTurnAgain,   // an engine that stands still
+  kStandCheck,  // an engine has stood still for so long that the router must have noticed
   kRouterGone,  // the router is away for so long that workers stop working for it
 };
 

@@ -90,19 +90,23 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   stream = {.id = id, .node = node, .worker = worker.incarnation(), .up = {}, .down = {}};
   dialler.stream = id;
   dialler.opened_us = agenda_->now_us();
-  PushUp(&stream, WorkerReport{.events = {worker.announce()}}, agenda_->now_us());
+  const int64_t now_us = agenda_->now_us();
+  PushUp(&stream, WorkerReport{.events = {worker.announce()}, .engine = worker.TurnAt(now_us)},
+         now_us);
 }
 
 void ControlWire::Report(int node, WorkerReport report, int64_t at_us) {
   Stream* const stream = Find(diallers_[node].stream);
   if (stream == nullptr || !stream->worker_open || !stream->accepted) return;
   LosePages(node, &report);
+  report.engine = (*nodes_)[node]->TurnAt(at_us);
   // Reports that come while another report is being written are sent together.
   if (!stream->up.empty() && random_->Percent(20)) {
     Up& last = stream->up.back();
     auto* waiting = std::get_if<WorkerReport>(&last.what);
     if (waiting != nullptr && last.due_us > at_us && stream->up.size() > 1) {
       std::move(report.events.begin(), report.events.end(), std::back_inserter(waiting->events));
+      waiting->engine = report.engine;
       last.sent_us = at_us;
       return;
     }

@@ -58,6 +58,14 @@ void World::Fault() {
       w->SlowDown(static_cast<int>(w->random_.Below(w->nodes_.size())),
                   w->random_.Magnitude(10'000, kLongestOutageUs));
     });
+  if (swarm_.stands)
+    menu.push_back([](World* w) {
+      const int node = w->AnyNode(true);
+      if (node < 0 || w->nodes_[node]->stands()) return;
+      // Some stand still until all faults are healed.
+      w->Stand(node, w->random_.Percent(30) ? 1000 * kLongestOutageUs
+                                            : w->random_.Magnitude(100, kLongestOutageUs));
+    });
   if (menu.empty()) return;
   const size_t pick = random_.Below(menu.size());
   agenda_.Happened(What::kFault, static_cast<int>(pick));
@@ -80,6 +88,14 @@ void World::Start(int node) {
   agenda_.Trace("worker %d: starts as %x", node, nodes_[node]->incarnation());
   BlockLinks();
   wire_.StartDialling(node);
+  if (swarm_.stands) Sign(node);
+}
+
+// As ControlClient does for a quiet stream.
+void World::Sign(int node) {
+  constexpr int64_t kSignUs = 400'000;
+  agenda_.Add(agenda_.now_us() + kSignUs, What::kSign, node, lives_[node]);
+  if (!nodes_[node]->paused()) wire_.Report(node, {}, agenda_.now_us());
 }
 
 void World::Kill(int node, int64_t away_us) {
@@ -97,6 +113,29 @@ void World::Pause(int node, int64_t away_us) {
   nodes_[node]->Pause();
   wire_.OnPaused(node);
   agenda_.Add(agenda_.now_us() + away_us, What::kResume, node, lives_[node]);
+}
+
+void World::Stand(int node, int64_t for_us) {
+  ++fault_counts_.stands;
+  agenda_.Trace("worker %d: its engine stands still", node);
+  nodes_[node]->Stand();
+  agenda_.Add(agenda_.now_us() + for_us, What::kTurnAgain, node, lives_[node]);
+  constexpr int64_t kNoticedUs = 6'000'000;  // twice 2 s, two signs, and slow wires
+  if (!swarm_.stands_alone || for_us <= kNoticedUs) return;
+  checks_until_us_ = agenda_.now_us() + kNoticedUs;
+  agenda_.Add(checks_until_us_, What::kStandCheck, node, lives_[node]);
+}
+
+// The router has given the worker nothing for a while, and its requests are elsewhere.
+void World::CheckStanding(int node) {
+  const int64_t min_us = absl::ToInt64Microseconds(swarm_.router.engine_patience);
+  if (nodes_[node]->TurnAt(agenda_.now_us()).PatienceUs(min_us) > min_us) return;
+  ++fault_counts_.stands_checked;
+  for (const WorkerView& worker : router_->Workers())
+    Require(
+        worker.name != nodes_[node]->announce().name || (worker.standing && worker.requests == 0),
+        "the engine of worker %d has stood still for 6 s, and the worker has %d requests", node,
+        worker.requests);
 }
 
 void World::Stop(int node, int64_t patience_us) {
@@ -118,7 +157,8 @@ void World::StopOn(int node) {
   constexpr int64_t kLookUs = 20'000;
   Node* const worker = nodes_[node].get();
   const bool was_connected = !worker->disconnected();
-  if (!worker->paused() && worker->StopOn(agenda_.now_us() >= patience_until_us_[node])) {
+  const bool acts = !worker->paused() && !worker->stands();
+  if (acts && worker->StopOn(agenda_.now_us() >= patience_until_us_[node])) {
     agenda_.Happened(What::kStopping, node);
     return Kill(node, random_.Magnitude(100, kLongestOutageUs));  // the process has ended
   }
@@ -187,6 +227,8 @@ void World::Disturb(const Disturbance& disturbance) {
       return Stop(node, kAwayUs);
     case Disturbance::Kind::kPause:
       return Pause(node, kAwayUs);
+    case Disturbance::Kind::kStand:
+      return Stand(node, 1000 * kAwayUs);
     case Disturbance::Kind::kBreakControl:
       return wire_.Break(node);
     case Disturbance::Kind::kSlowLink:

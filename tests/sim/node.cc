@@ -109,7 +109,8 @@ void Node::Start(uint64_t random_id) {
       transfer, at_link, view, link_.get(),
       [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
 
-  clock_us_ = agenda_->now_us();
+  clock_us_ = turn_since_us_ = agenda_->now_us();
+  n_turns_ = 0;
   std::function<void(TransferCommand)> commands = [this](TransferCommand c) {
     OnCommand(std::move(c));
   };
@@ -124,7 +125,8 @@ void Node::Start(uint64_t random_id) {
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
                   .transfer = std::move(commands),
                   .report = [this](WorkerReport r) { report_(std::move(r), clock_us_); },
-                  .compile = [this](GrammarJob job) { OnCompile(std::move(job)); }});
+                  .compile = [this](GrammarJob job) { OnCompile(std::move(job)); },
+                  .expect = [this](absl::Duration step) { expected_ += step; }});
   WakeEngine(agenda_->now_us());
 }
 
@@ -132,7 +134,7 @@ void Node::Start(uint64_t random_id) {
 void Node::Kill() {
   std::unique_ptr<MemLink> link = std::move(link_);  // its wake-ups are void from now on
   if (paused_) network_->Thaw(link.get());
-  paused_ = false;
+  paused_ = stands_ = false;
   posted_.clear();
   sending_.clear();
   engine_inflows_.clear();
@@ -167,6 +169,26 @@ void Node::Resume() {
   WakeLink(agenda_->now_us());
 }
 
+void Node::Stand() {
+  stands_ = true;
+  if (clock_us_ > agenda_->now_us()) return;  // in this turn
+  ++n_turns_;
+  turn_since_us_ = agenda_->now_us();
+  expected_ = absl::ZeroDuration();
+}
+
+void Node::TurnAgain() {
+  stands_ = false;
+  WakeEngine(agenda_->now_us());
+}
+
+baton::EngineTurn Node::TurnAt(int64_t at_us) const {
+  if (!stands_ && at_us > clock_us_) return {.turns = n_turns_};
+  return {.turns = n_turns_,
+          .age_us = std::max<int64_t>(1, at_us - turn_since_us_),
+          .expected_us = absl::ToInt64Microseconds(expected_)};
+}
+
 // --- the engine thread
 
 void Node::WakeEngine(int64_t at_us) {
@@ -185,8 +207,11 @@ void Node::Post(RouterEvent event) {
 void Node::EngineTurn(uint64_t stamp) {
   if (!alive() || stamp != engine_stamp_) return;
   engine_at_us_ = INT64_MAX;
-  if (paused_) return;
+  if (paused_ || stands_) return;
   clock_us_ = std::max(clock_us_, agenda_->now_us());
+  ++n_turns_;
+  turn_since_us_ = clock_us_;
+  expected_ = absl::ZeroDuration();
   TakeCompiled();
   const size_t n_events = engine_inbox_.size();
   for (size_t n = n_events; n > 0; --n) {
@@ -387,10 +412,13 @@ std::string Node::Describe() const {
       "%s%s%d prompts, %d rows, %d waiting, pages %d held: %d prefill, %d decode, %d lent (%d "
       "free, "
       "%d bound, %d tickets wait), %d operations, inboxes %d and %d%s",
-      paused_ ? "paused, " : "", core_->IsQuiet() ? "quiet, " : "", m.prefill_prompts,
-      m.load.decode_rows, m.load.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode,
-      m.pages_lent, transfer_->receive_pool().free_pages(), transfer_->bound_pages(),
-      m.handoffs_waiting, transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
+      paused_   ? "paused, "
+      : stands_ ? "stands, "
+                : "",
+      core_->IsQuiet() ? "quiet, " : "", m.prefill_prompts, m.load.decode_rows,
+      m.load.decode_waiting, pool_->held(), m.pages_prefill, m.pages_decode, m.pages_lent,
+      transfer_->receive_pool().free_pages(), transfer_->bound_pages(), m.handoffs_waiting,
+      transfer_->n_operations(), engine_inbox_.size(), link_inbox_.size(),
       transfer_->busy() ? ", handoffs open" : "");
 }
 

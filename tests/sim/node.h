@@ -39,6 +39,11 @@ class Node {
   void Kill();
   void Pause();
   void Resume();
+  // The engine thread stands still in a turn, or turns again; all other threads live.
+  void Stand();
+  void TurnAgain();
+  bool stands() const { return stands_; }
+  baton::EngineTurn TurnAt(int64_t at_us) const;  // as its reports tell
   // SIGTERM: Drain drains; each call of StopOn does one more step of what worker_process and
   // Worker::Stop do then. patience_over: requests that still run are ended. True: all pages came
   // back, the process has ended.
@@ -125,7 +130,10 @@ class Node {
   // The current process's.
   Incarnation incarnation_ = 0;
   WorkerAnnounce announce_;
-  bool paused_ = false;
+  bool paused_ = false, stands_ = false;
+  uint64_t n_turns_ = 0;
+  int64_t turn_since_us_ = 0;  // of the last turn, which lasts until clock_us_, or while stands_
+  absl::Duration expected_;    // of its step
   Stage stage_ = Stage::kServing;
   int64_t stage_since_us_ = 0;
   std::unique_ptr<KvPool> pool_;

@@ -15,6 +15,9 @@ void FaultCounts::Add(const FaultCounts& other) {
   clogs += other.clogs;
   stops += other.stops;
   router_kills += other.router_kills;
+  stands += other.stands;
+  given_up += other.given_up;
+  stands_checked += other.stands_checked;
   releases += other.releases;
   crc_errors += other.crc_errors;
   resent_chunks += other.resent_chunks;
@@ -60,14 +63,16 @@ std::string Outcome::ToString() const {
       "another one computed: %d; messages about pages lost: %d\n"
       "requests: %d, of them %d complete, %d cancelled, %d late, %d failed, %d lost with their "
       "router; %d attempts, %d tokens\n"
-      "workers told to stop: %d; routers killed: %d; ends of parts timed: %d; the last request "
+      "workers told to stop: %d; engines that stood still: %d, checked %d; streams closed by the "
+      "router: %d; routers killed: %d; ends of parts timed: %d; the last request "
       "ended at most %.1f s after all was healed\n",
       f.kills, f.pauses, f.breaks, f.cuts, f.partitions, f.clogs, f.crc_errors, f.resent_chunks,
       f.refused_chunks, f.handoffs, f.failed_handoffs, f.relays, f.relays_in_rounds,
       f.ranks_replaced, f.sinks_replaced, f.replaced_in_rounds, f.relays_left, f.slow_links,
       f.slice_blocks, f.slice_wait_seconds, f.trimmed_pages, f.held_pages, f.followed, f.lost_pages,
       c.submitted, c.complete, c.cancelled, c.late, c.failed, c.lost, c.attempts, c.tokens, f.stops,
-      f.router_kills, f.releases, static_cast<double>(healing_us) * 1e-6);
+      f.stands, f.stands_checked, f.given_up, f.router_kills, f.releases,
+      static_cast<double>(healing_us) * 1e-6);
 }
 
 }  // namespace baton::sim

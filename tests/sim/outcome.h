@@ -13,6 +13,8 @@ namespace baton::sim {
 struct FaultCounts {
   uint64_t kills = 0, pauses = 0, breaks = 0, cuts = 0, partitions = 0, clogs = 0;
   uint64_t stops = 0, router_kills = 0;  // stops: SIGTERM of a worker
+  uint64_t stands = 0, given_up = 0;     // engines that stood still, streams that the router closed
+  uint64_t stands_checked = 0;           // long enough, with nothing else wrong
   uint64_t releases = 0;                 // checked one by one in runs without faults
   uint64_t crc_errors = 0, resent_chunks = 0, refused_chunks = 0, handoffs = 0, failed_handoffs = 0;
   uint64_t relays = 0, relays_in_rounds = 0;  // dispatched

@@ -42,7 +42,8 @@ Swarm SmallFlow(bool relays, bool in_rounds) {
 TEST_CASE("one disturbance at any event harms no stream and leaves nothing behind") {
   const auto [relays, in_rounds] =
       GENERATE(table<bool, bool>({{false, false}, {true, false}, {true, true}}));
-  const Swarm swarm = SmallFlow(relays, in_rounds);
+  Swarm swarm = SmallFlow(relays, in_rounds);
+  swarm.stands = true;  // workers send signs of life
   const Outcome undisturbed = RunSwarm(swarm);
   REQUIRE(undisturbed.violation == "");
   REQUIRE(undisturbed.clients.complete == kRequests);
@@ -52,7 +53,7 @@ TEST_CASE("one disturbance at any event harms no stream and leaves nothing behin
   using Kind = Disturbance::Kind;
   uint64_t n_runs = 0, attempts = 0;
   for (const Kind kind :
-       {Kind::kKill, Kind::kStop, Kind::kPause, Kind::kBreakControl, Kind::kIsolate,
+       {Kind::kKill, Kind::kStop, Kind::kPause, Kind::kStand, Kind::kBreakControl, Kind::kIsolate,
         Kind::kSlowLink, Kind::kCutTransfer, Kind::kCancel, Kind::kKillRouter}) {
     const bool of_worker = kind < Kind::kCutTransfer;
     for (int node = 0; node < (of_worker ? 4 : 1); ++node) {

@@ -34,6 +34,8 @@ TEST_CASE("seeds of the whole cluster keep every promise") {
         sum.faults.pauses, sum.faults.breaks, sum.faults.cuts, sum.faults.partitions,
         sum.faults.clogs, sum.faults.crc_errors, sum.clients.cancelled})
     CHECK(count > 1000);
+  CHECK(sum.faults.stands > 1000);
+  CHECK(sum.faults.stands_checked > 150);
   CHECK(sum.faults.relays > 1000);
   CHECK(sum.faults.ranks_replaced > 500);
   CHECK(sum.faults.sinks_replaced > 500);

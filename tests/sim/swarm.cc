@@ -153,6 +153,21 @@ void DrawFaults(Swarm* swarm, SimRandom& random) {
   swarm->max_faults = static_cast<int>(random.Magnitude(4, 150));
 }
 
+// Draws from a separate random source, as DrawWindows does; after all other faults.
+void DrawStands(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x7374616e6473);
+  swarm->stands = !swarm->calm && random.Percent(15);
+  swarm->stands_alone = swarm->stands && random.Percent(40);
+  if (!swarm->stands_alone) return;
+  swarm->kills = swarm->pauses = swarm->control_breaks = swarm->cuts = swarm->partitions =
+      swarm->clogs = swarm->stops = swarm->router_restarts = swarm->slow_links = false;
+  swarm->corrupt_payload = swarm->duplicate_message = swarm->cut_connection = 0;
+  // Requests come all the while, and few engines stand at the same time.
+  swarm->arrival_gap_us = random.Magnitude(10'000, 300'000);
+  swarm->fault_gap_us = random.Magnitude(200'000, 4'000'000);
+  swarm->max_faults = static_cast<int>(random.Magnitude(1, 12));
+}
+
 }  // namespace
 
 Swarm Swarm::Draw(uint64_t seed) {
@@ -169,6 +184,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   DrawWires(&swarm, random);
   DrawWork(&swarm, random);
   DrawFaults(&swarm, random);
+  DrawStands(&swarm);
   return swarm;
 }
 
@@ -224,7 +240,8 @@ std::string Swarm::ToString() const {
       "every %d us, prompt <= %d, tokens <= %d, turns %d%%, cancel %d%%, deadline %d%%, relay from "
       "%d of <= %d, %s\n  "
       "faults every %d "
-      "us:%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f, pages lost %d%%\n",
+      "us:%s%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f, pages lost "
+      "%d%%\n",
       seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
@@ -234,8 +251,11 @@ std::string Swarm::ToString() const {
       must_complete ? "all must complete" : "four attempts", fault_gap_us, kills ? " kill" : "",
       pauses ? " pause" : "", control_breaks ? " break" : "", cuts ? " cut" : "",
       partitions ? " partition" : "", clogs ? " clog" : "", stops ? " stop" : "",
-      router_restarts ? " router" : "", slow_links ? " slow" : "", corrupt_payload,
-      duplicate_message, cut_connection, late_landing, lost_pages_percent);
+      router_restarts ? " router" : "", slow_links ? " slow" : "",
+      stands_alone ? " stand alone"
+      : stands     ? " stand"
+                   : "",
+      corrupt_payload, duplicate_message, cut_connection, late_landing, lost_pages_percent);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

@@ -70,6 +70,9 @@ struct Swarm {
   bool calm = false;  // no faults; no part may fail
   bool kills = false, pauses = false, control_breaks = false, cuts = false, partitions = false,
        clogs = false, stops = false, router_restarts = false, slow_links = false;
+  // Engines stand still. Workers then send signs of life, and if nothing else goes wrong the router
+  // must notice in time.
+  bool stands = false, stands_alone = false;
   double corrupt_payload = 0, duplicate_message = 0, cut_connection = 0, late_landing = 0;
   int64_t fault_gap_us = 200'000;
   int max_faults = 0;

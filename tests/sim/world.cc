@@ -161,6 +161,19 @@ void World::Dispatch(const Agenda::Entry& entry) {
       agenda_.Trace("worker %d: goes on", entry.subject);
       nodes_[entry.subject]->Resume();
       return wire_.OnResumed(entry.subject);
+    case What::kSign:
+      if (entry.stamp == lives_[entry.subject] && nodes_[entry.subject]->alive())
+        Sign(entry.subject);
+      return;
+    case What::kTurnAgain:
+      if (entry.stamp != lives_[entry.subject] || !nodes_[entry.subject]->stands()) return;
+      agenda_.Happened(entry.what, entry.subject);
+      agenda_.Trace("worker %d: its engine turns again", entry.subject);
+      return nodes_[entry.subject]->TurnAgain();
+    case What::kStandCheck:
+      if (entry.stamp == lives_[entry.subject] && nodes_[entry.subject]->stands())
+        CheckStanding(entry.subject);
+      return;
     case What::kHeal:
       return HealPartition();
     case What::kStopping:
@@ -289,7 +302,8 @@ void World::CarryOut() {
   CollectEffects();
   for (auto& [worker, messages] : streams_->TakeMessages()) wire_.Send(worker, std::move(messages));
   for (const auto& [worker, reason] : streams_->TakeCloses()) {
-    agenda_.Trace("router: worker %x was silent", worker);
+    agenda_.Trace("router: closes worker %x: %s", worker, reason.message());
+    ++fault_counts_.given_up;
     lost_once_.insert(worker);
     wire_.Close(worker);
   }
@@ -311,8 +325,10 @@ void World::Run(const Disturbance* disturbance) {
   agenda_.Add(agenda_.now_us() + random_.Between(0, 2 * swarm_.fault_gap_us), What::kFault);
   const int64_t script_us = swarm_.script.empty() ? 0 : swarm_.script.back().arrives_us;
   RunUntil(agenda_.now_us() + script_us + kSafetyUs, [this] { return clients_.all_submitted(); });
-  RunUntil(agenda_.now_us() + random_.Magnitude(1, 5 * kSecondUs),
-           [this] { return clients_.all_ended() && disturbance_ == nullptr; });
+  const int64_t safety_us = agenda_.now_us() + random_.Magnitude(1, 5 * kSecondUs);
+  RunUntil(std::max(safety_us, checks_until_us_ + 1), [this] {
+    return clients_.all_ended() && disturbance_ == nullptr && agenda_.now_us() > checks_until_us_;
+  });
   n_events_of_requests_ = agenda_.n_events();
   Heal();
   const int64_t limit_us = agenda_.now_us() + kLivenessUs;
@@ -342,6 +358,12 @@ void World::Heal() {
     if (nodes_[i]->alive() && nodes_[i]->paused()) {
       nodes_[i]->Resume();
       wire_.OnResumed(node);
+    }
+    if (nodes_[i]->alive() && nodes_[i]->stands()) {
+      if (random_.Percent(50))
+        Kill(node, 0);
+      else
+        nodes_[i]->TurnAgain();
     }
     if (nodes_[i]->alive() && nodes_[i]->stopping()) Kill(node, 0);
     if (!nodes_[i]->alive()) {

@@ -34,6 +34,7 @@ struct Disturbance {
     kKill,
     kStop,
     kPause,
+    kStand,  // for ever
     kBreakControl,
     kSlowLink,
     kIsolate,
@@ -42,7 +43,7 @@ struct Disturbance {
     kKillRouter
   };
   Kind kind = Kind::kKill;
-  int node = 0;  // one of the first six
+  int node = 0;  // one of the first seven
   uint64_t at_event = 0;
 };
 
@@ -84,6 +85,9 @@ class World {
   void Disturb(const Disturbance& disturbance);
   void Kill(int node, int64_t away_us);
   void Pause(int node, int64_t away_us);
+  void Stand(int node, int64_t for_us);
+  void CheckStanding(int node);
+  void Sign(int node);
   void Stop(int node, int64_t patience_us);
   void StopOn(int node);
   void SlowDown(int node, int64_t for_us);
@@ -136,6 +140,7 @@ class World {
   const Disturbance* disturbance_ = nullptr;  // not yet applied
   uint64_t n_events_of_requests_ = 0, n_turns_ = 0;
   int64_t healing_us_ = 0;
+  int64_t checks_until_us_ = 0;  // of engines that stand still
   FaultCounts fault_counts_;
 };
 

@@ -117,6 +117,7 @@ class RouterEnd {
 
   std::unique_ptr<ControlServer> server;
   int n_signs_of_life = 0;  // empty reports; not among the events of Next
+  EngineTurn engine;        // as the last of them told
 
  private:
   bool Take(absl::Time end) {
@@ -129,10 +130,12 @@ class RouterEnd {
     }
     for (ControlEvent& event : events) {
       const auto* reported = std::get_if<WorkerReported>(&event);
-      if (reported != nullptr && reported->report.events.empty())
+      if (reported != nullptr && reported->report.events.empty()) {
         ++n_signs_of_life;
-      else
+        engine = reported->report.engine;
+      } else {
         taken_.push_back(std::move(event));
+      }
     }
     return true;
   }

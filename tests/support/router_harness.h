@@ -51,7 +51,8 @@ struct RouterHarness {
   explicit RouterHarness(RouterOptions options = {}) : router(options, TestKey(), CountedId) {}
 
   absl::Status Report(Incarnation worker, std::vector<WorkerEvent> events) {
-    const absl::Status status = router.OnReport(worker, {.events = std::move(events)}, now);
+    const absl::Status status =
+        router.OnReport(worker, {.events = std::move(events), .engine = engines[worker]}, now);
     Collect();
     return status;
   }
@@ -167,6 +168,7 @@ struct RouterHarness {
   std::map<RequestId, EmitEnd> ends;
   std::map<RequestId, EmitReleased> released;
   std::vector<CloseWorker> closed;
+  std::map<Incarnation, EngineTurn> engines;  // told with each report
 };
 
 // --- hand-written clusters --------------------------------------------------------------------

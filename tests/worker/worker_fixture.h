@@ -74,7 +74,8 @@ struct WorkerFixture {
         options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
         WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
                     .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
-                    .report = [this](WorkerReport r) { Take(r); }});
+                    .report = [this](WorkerReport r) { Take(r); },
+                    .expect = [this](absl::Duration step) { expected.push_back(step); }});
     core->Handle(RouterEvent(RouterConnected{}));
   }
   ~WorkerFixture() {
@@ -208,7 +209,8 @@ struct WorkerFixture {
   std::vector<int32_t> inflow_pages, lent;
   std::map<RequestId, std::vector<TokenOut>> tokens;
   std::vector<PartEnded> ends;
-  WorkerLoad load;  // the last reported load
+  WorkerLoad load;                       // the last reported load
+  std::vector<absl::Duration> expected;  // what each step, and each block of a slice, should take
   uint64_t n_told = 0, n_restarts = 0;
   std::set<PageName> known;  // to the router: cached pages
 };

@@ -18,6 +18,7 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
     json.Object("workers", [&] {
       json.Field("prefill", view.prefill_workers);
       json.Field("decode", view.decode_workers);
+      json.Field("standing", view.standing_workers);
       json.Field("expected", front.facts().expected_workers);
     });
     json.Object("requests", [&] {

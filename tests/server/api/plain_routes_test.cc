@@ -109,7 +109,7 @@ TEST_CASE("figures of the cluster") {
   CHECK(client.Get("/load")->body == R"({"server_load":0})");
   CHECK(client.Get("/v1/cluster")->body ==
         R"({"object":"cluster","model":"demo","ready":true,"draining":false,"max_context":4096,)"
-        R"("workers":{"prefill":1,"decode":1,"expected":0},)"
+        R"("workers":{"prefill":1,"decode":1,"standing":0,"expected":0},)"
         R"("requests":{"running":0,"waiting":0,"ending":0},)"
         R"("kv_pages":{"total":0,"free":0,"promised":0}})");
 }

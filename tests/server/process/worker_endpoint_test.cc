@@ -9,7 +9,8 @@ namespace {
 
 TEST_CASE("Every reason for which a KV chunk was not taken is a series, from the start on") {
   WorkerMetrics metrics;
-  WorkerEndpoint endpoint("w1", "m", [&] { return metrics; });
+  WorkerEndpoint endpoint(
+      "w1", "m", [&] { return metrics; }, absl::Seconds(2));
   const auto has = [&](const std::string& name, const std::string& reason, int value) {
     const std::string label = reason.empty() ? "" : absl::StrCat(",reason=\"", reason, "\"");
     const std::string line =
@@ -31,7 +32,8 @@ TEST_CASE("Every reason for which a KV chunk was not taken is a series, from the
 
 TEST_CASE("A link to another worker is a series for each kind of KV, from its first handoff on") {
   WorkerMetrics metrics;
-  WorkerEndpoint endpoint("w1", "m", [&] { return metrics; });
+  WorkerEndpoint endpoint(
+      "w1", "m", [&] { return metrics; }, absl::Seconds(2));
   const auto has = [&](const std::string& line) {
     return endpoint.Text().find(absl::StrCat("\n", line, "\n")) != std::string::npos;
   };
@@ -49,6 +51,39 @@ TEST_CASE("A link to another worker is a series for each kind of KV, from its fi
   }
 }
 
+TEST_CASE("A worker whose engine stands still is not ready, and after twice as long not alive") {
+  WorkerMetrics metrics;
+  metrics.connected = true;
+  WorkerEndpoint endpoint(
+      "w1", "m", [&] { return metrics; }, absl::Seconds(2));
+  const auto is_good = [&](double age_seconds, double expected_seconds) {
+    metrics.engine = {.turns = 7,
+                      .age_us = static_cast<int64_t>(1e6 * age_seconds),
+                      .expected_us = static_cast<int64_t>(1e6 * expected_seconds)};
+    return std::pair(endpoint.ProblemOf(metrics, true).empty(),
+                     endpoint.ProblemOf(metrics, false).empty());
+  };
+  CHECK(is_good(0, 0) == std::pair(true, true));
+  CHECK(is_good(1.9, 0.1) == std::pair(true, true));
+  CHECK(is_good(2.1, 0.1) == std::pair(false, true));
+  CHECK(is_good(3.9, 0.1) == std::pair(false, true));
+  CHECK(is_good(4.1, 0.1) == std::pair(false, false));
+  // A step that should take long.
+  CHECK(is_good(8.9, 3) == std::pair(true, true));
+  CHECK(is_good(9.1, 3) == std::pair(false, true));
+  CHECK(is_good(18.1, 3) == std::pair(false, false));
+  CHECK(endpoint.ProblemOf(metrics, false) ==
+        "The engine has been in one turn for 18.1s, which should take 3s.");
+  CHECK(endpoint.Text().find("baton_engine_turns_total{model=\"m\",worker=\"w1\"} 7\n") !=
+        std::string::npos);
+  CHECK(endpoint.Text().find("baton_engine_turn_seconds{model=\"m\",worker=\"w1\"} 18.1\n") !=
+        std::string::npos);
+  metrics.engine = {};
+  metrics.connected = false;
+  CHECK(endpoint.ProblemOf(metrics, true) == "The worker is not connected to its router.");
+  CHECK(endpoint.ProblemOf(metrics, false).empty());
+}
+
 TEST_CASE("A worker's metrics need the scope metrics where there are keys; its probes need none") {
   WorkerMetrics metrics;
   const ApiKeys keys({{.name = "prom",
@@ -61,7 +96,7 @@ TEST_CASE("A worker's metrics need the scope metrics where there are keys; its p
                        .scopes = SetOf(Scope::kInference)}});
   const auto status = [&](const ApiKeys* known, const std::string& path, const std::string& key) {
     WorkerEndpoint endpoint(
-        "w1", "m", [&] { return metrics; }, known);
+        "w1", "m", [&] { return metrics; }, absl::Seconds(2), known);
     HttpRequest request;
     request.method = "GET";
     request.path = path;
