@@ -59,7 +59,9 @@ class ControlClient::Stream
 
   void Start() {
     stub_->async()->Attach(&context_, this);
-    AppendReport({.events = {options_.announce}}, &write_);
+    WorkerAnnounce announce = options_.announce;
+    announce.clock_us = absl::ToUnixMicros(MonotonicNow());
+    AppendReport({.events = {std::move(announce)}}, &write_);
     writing_ = true;
     StartWrite(&write_);
     StartCall();

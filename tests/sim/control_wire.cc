@@ -90,7 +90,9 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   stream = {.id = id, .node = node, .worker = worker.incarnation(), .up = {}, .down = {}};
   dialler.stream = id;
   dialler.opened_us = agenda_->now_us();
-  PushUp(&stream, WorkerReport{.events = {worker.announce()}}, agenda_->now_us());
+  WorkerAnnounce announce = worker.announce();
+  announce.clock_us = agenda_->now_us();
+  PushUp(&stream, WorkerReport{.events = {std::move(announce)}}, agenda_->now_us());
 }
 
 void ControlWire::Report(int node, WorkerReport report, int64_t at_us) {
