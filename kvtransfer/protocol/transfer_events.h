@@ -42,7 +42,7 @@ inline constexpr int64_t kMaxChunkBytes = 64 << 20;
 struct TransferOptions {
   std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
   std::string ports = "0";                // PortRange
-  // Networks: KV to and from other machines has a MAC. This one is always trusted.
+  // Networks between whose machines KV has no MAC; this machine is trusted, too. Empty: nobody is.
   std::string trusted_cidrs = "127.0.0.0/8";
   // Networks: the kernel drops what others send to the KV ports. This machine is always allowed.
   std::string allowed_cidrs = "0.0.0.0/0";

@@ -45,7 +45,7 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// What no connection before had: unique, and nobody without the cluster key can foresee it.
+// Comes with one connection only, and nobody without the cluster key can foresee it.
 using Nonce = std::array<uint8_t, 32>;
 
 // Answers CHALLENGE: who connects to whom, and with which identity.
