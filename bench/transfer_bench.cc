@@ -19,7 +19,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/transfer.h"
+#include "lab/paced_link.h"
 
 namespace baton {
 namespace {
@@ -39,16 +42,28 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// How two ends are connected.
+struct Way {
+  bool has_macs = false;
+  double bytes_per_second = 0;  // 0: as fast as it goes
+};
+
 // One Transfer with a pool, and a queue of its events.
 class End {
  public:
   static absl::StatusOr<std::unique_ptr<End>> Make(Incarnation incarnation, int32_t n_pages,
-                                                   int n_planes, int64_t cell_bytes) {
+                                                   int n_planes, int64_t cell_bytes,
+                                                   const Way& way = {}) {
     std::unique_ptr<End> end(new End(n_pages, n_planes, cell_bytes));
     const TransferFacts facts{.incarnation = incarnation};
-    ASSIGN_OR_RETURN(end->transfer_,
-                     Transfer::Start({}, facts, end->pool_,
-                                     [e = end.get()](auto ev) { e->Put(std::move(ev)); }));
+    TransferOptions options;
+    if (way.has_macs) options.trusted_cidrs.clear();
+    ASSIGN_OR_RETURN(
+        end->transfer_,
+        Transfer::StartOver(Paced([host = options.listen_host] { return MakeUcxLink(host); },
+                                  {.bytes_per_second = way.bytes_per_second}),
+                            options, facts, end->pool_,
+                            [e = end.get()](auto ev) { e->Put(std::move(ev)); }));
     return end;
   }
 
@@ -102,11 +117,13 @@ absl::StatusOr<Cost> HandOver(End& source, End& sink, uint64_t n, int32_t n_page
   Ticket ticket{.id = {n, 1},
                 .epoch = 1,
                 .request_id = n,
+                .source = 1,
                 .sink = 2,
                 .promise = {n, 1},
                 .kv_pages = n_pages,
                 .promise_pages = n_pages,
-                .n_pages = n_pages};
+                .n_pages = n_pages,
+                .expires_us = absl::ToUnixMicros(MonotonicNow() + absl::Hours(1))};
   SignTicket(ClusterKey{}, ticket);
   std::vector<int32_t> pages(static_cast<size_t>(n_pages));
   std::iota(pages.begin(), pages.end(), 0);
@@ -178,12 +195,16 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
   return speed;
 }
 
-absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options, double limit,
-                         std::vector<KernelResult>* results) {
+struct CellSpeed {
+  double gb_per_second = 0, cpu_seconds_per_gb = 0;
+};
+// The best of several handoffs.
+absl::StatusOr<CellSpeed> MeasureHandoffs(int64_t cell_bytes, const TransferBenchOptions& options,
+                                          const Way& way) {
   constexpr int kPlanes = 16;
   const auto n_pages = static_cast<int32_t>(options.handoff_bytes / kPlanes / cell_bytes);
-  ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes));
-  ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes));
+  ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes, way));
+  ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes, way));
   for (size_t i = 0; i < source->n_bytes(); ++i)
     source->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
   Cost best{1e30, 1e30};
@@ -193,12 +214,40 @@ absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options
     best.seconds = std::min(best.seconds, one.seconds);
     best.cpu_seconds = std::min(best.cpu_seconds, one.cpu_seconds);
   }
+  if (const bool has_macs = source->transfer().counters().signed_chunks > 0;
+      has_macs != way.has_macs)
+    return absl::InternalError("the transfer benchmark did not get the MACs that it asked for");
   const double gb = static_cast<double>(source->n_bytes()) * 1e-9;
-  results->push_back(
-      {absl::StrCat("transfer_", cell_bytes >> 10, "k"), gb / best.seconds, "GB/s", limit, ""});
-  results->push_back(
-      {absl::StrCat("cpu_", cell_bytes >> 10, "k"), best.cpu_seconds / gb, "s/GB", 0, ""});
+  return CellSpeed{gb / best.seconds, best.cpu_seconds / gb};
+}
+
+absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options, double limit,
+                         std::vector<KernelResult>* results) {
+  ASSIGN_OR_RETURN(const CellSpeed speed, MeasureHandoffs(cell_bytes, options, {}));
+  const std::string cell = absl::StrCat(cell_bytes >> 10, "k");
+  results->push_back({absl::StrCat("transfer_", cell), speed.gb_per_second, "GB/s", limit, ""});
+  results->push_back({absl::StrCat("cpu_", cell), speed.cpu_seconds_per_gb, "s/GB", 0, ""});
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<KernelResult>> MeasureMacs(const TransferBenchOptions& options) {
+  constexpr double k10Gbit = 10e9 / 8;
+  std::vector<KernelResult> results;
+  for (const int64_t cell_bytes : {64 << 10, 1 << 20}) {
+    for (const double rate : {0.0, k10Gbit}) {
+      ASSIGN_OR_RETURN(const CellSpeed without,
+                       MeasureHandoffs(cell_bytes, options, {.bytes_per_second = rate}));
+      ASSIGN_OR_RETURN(
+          const CellSpeed with,
+          MeasureHandoffs(cell_bytes, options, {.has_macs = true, .bytes_per_second = rate}));
+      const std::string cell = absl::StrCat(rate > 0 ? "10gbit_" : "", cell_bytes >> 10, "k");
+      results.push_back(
+          {absl::StrCat("mac_", cell), with.gb_per_second, "GB/s", without.gb_per_second, ""});
+      results.push_back({absl::StrCat("cpu_mac_", cell), with.cpu_seconds_per_gb, "s/GB", 0, ""});
+      results.push_back({absl::StrCat("cpu_", cell), without.cpu_seconds_per_gb, "s/GB", 0, ""});
+    }
+  }
+  return results;
 }
 
 absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
@@ -218,6 +267,7 @@ absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
 }  // namespace
 
 absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options) {
+  if (options.macs) return MeasureMacs(options);
   std::vector<KernelResult> results;
   ASSIGN_OR_RETURN(const TcpSpeed tcp, MeasureTcp(options.seconds));
   results.push_back({"cpu_tcp", tcp.cpu_seconds_per_gb, "s/GB", 0, ""});
@@ -230,7 +280,9 @@ absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOpt
 
 absl::Status RunTransferBench(const TransferBenchOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureTransfer(options));
-  PrintKernelTable("KV transfer over UCX tcp on loopback; limit: bare TCP sockets", results);
+  PrintKernelTable(options.macs ? "KV with MACs over UCX tcp on loopback; limit: without MACs"
+                                : "KV transfer over UCX tcp on loopback; limit: bare TCP sockets",
+                   results);
   if (options.json) PrintKernelJson("", results);
   return absl::OkStatus();
 }

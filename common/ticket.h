@@ -2,6 +2,11 @@
 // request or is the next rank of its relay. That worker answers a handoff's OPEN from the ticket
 // alone, so the order of the router's own message and the OPEN does not matter. Plain values and
 // pure functions, any thread.
+//
+// A ticket names both ends and has a limit in time, so that a stolen one is worth nothing at
+// another worker, from another worker, or later. The limit is a time of the sink's own monotonic
+// clock, which the sink tells the router with its load: no two clocks have to agree, and none may
+// jump.
 #pragma once
 
 #include <array>
@@ -22,7 +27,7 @@ struct Ticket {
   TicketId id{};
   Epoch epoch = 0;
   RequestId request_id = 0;
-  Incarnation sink = 0;  // the worker that accepts this ticket
+  Incarnation source = 0, sink = 0;  // the worker that sends the KV, and the one that accepts it
   // The promise; all of its tickets have the same request, epoch, sink and counts of pages. The
   // ticket of the last range has the promise's id.
   TicketId promise{};
@@ -34,6 +39,8 @@ struct Ticket {
   // The first of the kv_pages that the sink is expected to have. If there are any, the promise
   // waits for the sink's engine to hold them (LendHeld); what it holds is not sent.
   int32_t held_pages = 0;
+  int64_t expires_us = 0;         // of the sink's monotonic clock: a first OPEN comes before it
+  uint32_t key_id = 0;            // KeyIdOf the cluster key that signed it
   std::array<uint8_t, 32> mac{};  // HMAC-SHA256 of the fields above under the cluster key
 
   bool is_named() const { return promise_pages == 0; }
@@ -43,7 +50,9 @@ struct Ticket {
   bool operator==(const Ticket&) const = default;
 };
 
-// Sets ticket.mac.
+// Names a cluster key without telling anything of it, for errors.
+uint32_t KeyIdOf(const ClusterKey& key);
+// Sets ticket.key_id and ticket.mac.
 void SignTicket(const ClusterKey& key, Ticket& ticket);
 // Compares in constant time. False: forged, damaged, or signed with another cluster's key.
 bool VerifyTicket(const ClusterKey& key, const Ticket& ticket);

@@ -43,7 +43,7 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Starts over another link than UCX at listen_host and listen_port; make_link is called on the
+  // Starts over another link than UCX at listen_host; make_link is called on the
   // link thread. Errors: those of Validate, and those of make_link.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,

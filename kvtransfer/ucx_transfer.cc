@@ -9,9 +9,10 @@ namespace baton {
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
     const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
     std::function<void(TransferEvent)> on_event) {
-  return StartOver(
-      [host = options.listen_host, port = options.listen_port] { return MakeUcxLink(host, port); },
-      options, facts, pool, std::move(on_event));
+  ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(options.ports));
+  const UcxPorts ports{range, options.allowed_cidrs};
+  return StartOver([host = options.listen_host, ports] { return MakeUcxLink(host, ports); },
+                   options, facts, pool, std::move(on_event));
 }
 
 }  // namespace baton

@@ -68,7 +68,9 @@ class ControlClient::Stream
   void Start() {
     stub_->async()->Attach(&context_, this);
     if (proven_.challenge != 0) {
-      AppendReport({.events = {options_.announce}, .engine = EngineNow()}, &write_);
+      WorkerAnnounce announce = options_.announce;
+      announce.clock_us = absl::ToUnixMicros(MonotonicNow());
+      AppendReport({.events = {std::move(announce)}, .engine = EngineNow()}, &write_);
       writing_ = true;
       StartWrite(&write_);
     }

@@ -90,6 +90,9 @@ void Fields(auto& io, Of<Ticket> auto& m) {
   io.Field(11, m.first_page, Bounds(0, m.kv_pages));
   io.Field(12, m.n_pages, Bounds(1, m.kv_pages - m.first_page));
   io.Field(13, m.held_pages, Bounds(0, m.kv_pages));
+  io.Field(14, m.source);
+  io.Field(15, m.expires_us, kMicroseconds);
+  io.Field(16, m.key_id);
   // Promised are pages for all KV; or none, where the receiver names pages of its own.
   io.Require(7, m.promise_pages == 0 || m.promise_pages >= m.kv_pages,
              "is neither 0 nor at least kv_pages");
@@ -186,6 +189,7 @@ void Fields(auto& io, Of<WorkerAnnounce> auto& m) {
   io.Field(18, m.short_range_tokens, kAnyCount);
   io.Field(20, m.itl_stretch, Bounds(1, ControlLimits::kItlStretch));
   io.Field(21, m.min_mixed_tokens, Bounds(1, kMaxCount));
+  io.Field(22, m.clock_us, kMicroseconds);
 }
 
 // Within these bounds what is predicted from a cost is finite and positive.
@@ -223,6 +227,7 @@ void Fields(auto& io, Of<WorkerLoad> auto& m) {
   io.List(9, m.links, Bounds(0, ControlLimits::kLinks));
   io.Field(10, m.fitted_tokens, kAnyCount);
   io.Field(11, m.prompt_step_seconds, kSeconds);
+  io.Field(12, m.clock_us, kMicroseconds);
 }
 
 void Fields(auto& io, Of<TokenOut> auto& m) {

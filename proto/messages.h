@@ -139,6 +139,8 @@ struct WorkerAnnounce {
   // in any case so many.
   double itl_stretch = 1;
   int32_t min_mixed_tokens = 1;
+  // The worker's monotonic clock when this was sent; the limits of tickets for it are told in it.
+  int64_t clock_us = 0;
 };
 
 // Sent every second; sooner, but at most every 20 ms, where a count or `draining` has changed. New
@@ -157,6 +159,7 @@ struct WorkerLoad {
   StepCost step_cost{};           // fitted to recent steps with rows; not known before the first
   std::vector<LinkRate> links{};  // only links with a known rate
   bool draining = false;          // finishes its requests, refuses new ones
+  int64_t clock_us = 0;           // as in WorkerAnnounce
 
   static constexpr int32_t kKnownTokens = 256;  // one prompt that is worth a relay
   bool knows_prefill() const { return fitted_tokens >= kKnownTokens; }

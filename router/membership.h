@@ -26,6 +26,9 @@ class Membership {
     uint64_t turns = 0;
     WorkerLoad load{};
     absl::Time load_at = absl::InfinitePast();
+    // The worker's clock, and the router's when it was told.
+    int64_t clock_us = 0;
+    absl::Time clock_at{};
     absl::Time no_room_until = absl::InfinitePast();
     int32_t no_room_pages = 0;  // that were wanted then
 
@@ -54,6 +57,12 @@ class Membership {
   // The worker says that a sequence must wait this long for room for so many pages. Forgotten when
   // a load report shows them free.
   void OnNoRoom(Incarnation worker, int32_t pages, absl::Duration expected_wait, absl::Time now);
+  // The worker's clock now. As what it told took some time to come, it is rather later there: by
+  // the delay of one report.
+  int64_t ClockOf(Incarnation worker, absl::Time now) const {
+    const Member& member = members_.at(worker);
+    return member.clock_us + absl::ToInt64Microseconds(now - member.clock_at);
+  }
   // The worker takes nothing new from now on.
   void OnDraining(Incarnation worker) { members_.at(worker).state = MemberState::kDraining; }
 

@@ -25,6 +25,10 @@ constexpr double kWorthFollowing = 1.5;
 constexpr double kBorneFollowing = 4;
 constexpr absl::Duration kMinFollowing = absl::Seconds(2), kMaxFollowing = absl::Seconds(30);
 
+// A ticket is good for so long until its first OPEN: longer than a prompt waits for its turn. Then
+// the times of its handoff's states count.
+constexpr absl::Duration kTicketLife = absl::Hours(1);
+
 // A relay goes on with another worker before a token has come, and once per request: who loses
 // workers again and again is better off alone.
 bool IsMendable(const Request& request) {
@@ -109,7 +113,7 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
   for (const Incarnation worker : plan.Workers())
     order.names[worker] = cluster_.members.At(worker).about.name;
   order.expected = cluster_.predictor.Expected(plan, order.spec);
-  const std::vector<SliceSpec> slices = MintSlices(request.id(), &order);
+  const std::vector<SliceSpec> slices = MintSlices(request.id(), &order, now);
   if (ReusesKv(request))
     cluster_.under_way.Enter(request.id(), request.pages, now + order.expected);
   request.Dispatch(std::move(order), now);
@@ -118,20 +122,23 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
 
 // A promise of kv_pages at `sink`; promise_pages is 0 for a rank, which names pages it has.
 Ticket RouterDispatch::MintPromise(RequestId request, Epoch epoch, Incarnation sink,
-                                   int32_t kv_pages, int32_t promise_pages) {
+                                   int32_t kv_pages, int32_t promise_pages, absl::Time now) {
+  const int64_t life_us = absl::ToInt64Microseconds(kTicketLife);
   return {.epoch = epoch,
           .request_id = request,
           .sink = sink,
           .promise = {.high = random_(), .low = random_()},
           .kv_pages = kv_pages,
-          .promise_pages = promise_pages};
+          .promise_pages = promise_pages,
+          .expires_us = sink == 0 ? 0 : cluster_.members.ClockOf(sink, now) + life_us};
 }
 
 // The prompt's pages [first_page, end_page) for a promise that begins at page `begin` of the
 // prompt. The ticket of the promise's last range has its id.
-KvOutput RouterDispatch::MintOutput(const Ticket& promise, int32_t begin, int32_t first_page,
-                                    int32_t end_page) {
+KvOutput RouterDispatch::MintOutput(const Ticket& promise, Incarnation source, int32_t begin,
+                                    int32_t first_page, int32_t end_page) {
   Ticket ticket = promise;
+  ticket.source = source;
   ticket.first_page = first_page - begin;
   ticket.n_pages = end_page - first_page;
   ticket.id = promise.promise;
@@ -145,13 +152,14 @@ KvOutput RouterDispatch::MintOutput(const Ticket& promise, int32_t begin, int32_
 // Makes the plan's slices, and notes their handoffs in the order. All but the last one's KV goes to
 // the next slice's worker, as far as that one lacks it; each slice's own KV, or all with the last
 // one, to the decode worker.
-std::vector<SliceSpec> RouterDispatch::MintSlices(RequestId request, Attempt::Order* order) {
+std::vector<SliceSpec> RouterDispatch::MintSlices(RequestId request, Attempt::Order* order,
+                                                  absl::Time now) {
   const Plan& plan = order->plan;
   const AttemptSpec& spec = order->spec;
   const std::vector<int32_t> hops = plan.HopTokens();
   const int32_t page_tokens = cluster_.members.Find(plan.prefill())->page_tokens;
   Ticket decode = MintPromise(request, order->epoch, plan.decode, spec.PromptPages(page_tokens),
-                              spec.PromisePages(page_tokens));
+                              spec.PromisePages(page_tokens), now);
   decode.held_pages = (spec.n_prompt - spec.PrefillTokensAt(plan.decode)) / page_tokens;
   std::vector<SliceSpec> slices(plan.slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -165,13 +173,13 @@ std::vector<SliceSpec> RouterDispatch::MintSlices(RequestId request, Attempt::Or
     if (!is_last && plan.slices[i + 1].worker != worker) {
       const int32_t n_pages = hops[i] / page_tokens, first_page = end_page - n_pages;
       const Ticket promise =
-          MintPromise(request, order->epoch, plan.slices[i + 1].worker, n_pages, 0);
-      slice.outputs.push_back(MintOutput(promise, first_page, first_page, end_page));
+          MintPromise(request, order->epoch, plan.slices[i + 1].worker, n_pages, 0, now);
+      slice.outputs.push_back(MintOutput(promise, worker, first_page, first_page, end_page));
       slices[i + 1].inflow = promise.promise;
     }
     if (plan.decode != 0 && (is_last || plan.push == RelayPush::kAll)) {
       const int32_t first_page = plan.push == RelayPush::kAll ? own_page : 0;
-      slice.outputs.push_back(MintOutput(decode, 0, first_page, end_page));
+      slice.outputs.push_back(MintOutput(decode, worker, 0, first_page, end_page));
     }
     for (const KvOutput& output : slice.outputs)
       order->handoffs[output.ticket.id] = {worker, output.peer.incarnation};

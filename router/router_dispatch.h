@@ -44,9 +44,10 @@ class RouterDispatch {
   void DispatchTo(Request& request, const Plan& plan, absl::Time now);
   void SendAttempt(const Request& request, std::span<const SliceSpec> slices);
   Ticket MintPromise(RequestId request, Epoch epoch, Incarnation sink, int32_t kv_pages,
-                     int32_t promise_pages);
-  KvOutput MintOutput(const Ticket& promise, int32_t begin, int32_t first_page, int32_t end_page);
-  std::vector<SliceSpec> MintSlices(RequestId request, Attempt::Order* order);
+                     int32_t promise_pages, absl::Time now);
+  KvOutput MintOutput(const Ticket& promise, Incarnation source, int32_t begin, int32_t first_page,
+                      int32_t end_page);
+  std::vector<SliceSpec> MintSlices(RequestId request, Attempt::Order* order, absl::Time now);
   // next: the plan that follows at once; its ranks keep what they have computed.
   void TakeBack(const Request& request, const std::optional<Plan>& next);
   std::optional<Plan> Mend(const Request& request, absl::Time now) const;

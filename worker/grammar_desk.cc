@@ -29,16 +29,16 @@ std::optional<PartRequest> GrammarDesk::Take(uint64_t job) {
   return std::move(taken.mapped());
 }
 
-std::vector<PartEnded> GrammarDesk::Cancel(RequestId request, Epoch up_to) {
-  std::vector<PartEnded> ended;
-  std::erase_if(waiting_, [&](const auto& waiting) {
-    PartEnded end = RefusalOf(waiting.second, absl::OkStatus(), PartFault::kOwn);
-    if (end.request_id != request || end.epoch > up_to) return false;
-    end.reason = EndReason::kCancelled;
-    ended.push_back(std::move(end));
-    return true;
+std::vector<PartRequest> GrammarDesk::Cancel(RequestId request, Epoch up_to) {
+  std::vector<PartRequest> cancelled;
+  std::erase_if(waiting_, [&](auto& waiting) {
+    const bool is_meant =
+        std::visit([&](const auto& of) { return of.request_id == request && of.epoch <= up_to; },
+                   waiting.second);
+    if (is_meant) cancelled.push_back(std::move(waiting.second));
+    return is_meant;
   });
-  return ended;
+  return cancelled;
 }
 
 }  // namespace baton

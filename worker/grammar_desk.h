@@ -43,8 +43,8 @@ class GrammarDesk {
   GrammarJob Add(PartRequest request);
   // The request that waited for the job; empty: it was cancelled.
   std::optional<PartRequest> Take(uint64_t job);
-  // Removes the parts of the attempts 1..up_to at the request; returns their ends.
-  std::vector<PartEnded> Cancel(RequestId request, Epoch up_to);
+  // Removes the parts of the attempts 1..up_to at the request, and returns them.
+  std::vector<PartRequest> Cancel(RequestId request, Epoch up_to);
   void Clear() { waiting_.clear(); }
 
  private:

@@ -67,6 +67,13 @@ bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
          a.draining == b.draining;
 }
 
+// KV for a part that does not begin here may be promised already, and a source that has not yet
+// connected tells nobody that it gives up: without this its pages would wait for idle_timeout.
+void CancelKv(const PartRequest& request, const WorkerPorts& ports) {
+  if (const auto* decode = std::get_if<DecodeRequest>(&request))
+    ports.transfer(CancelHandoff{.ticket_id = decode->ticket_id, .epoch = decode->epoch});
+}
+
 }  // namespace
 
 WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
@@ -108,8 +115,12 @@ void WorkerCore::Handle(RouterEvent event) {
       [this](PrefillRequest& request) { HandleRequest(std::move(request)); },
       [this](DecodeRequest& request) { HandleRequest(std::move(request)); },
       [this](const CancelRequest& request) {
-        for (PartEnded& ended : desk_.Cancel(request.request_id, request.epoch))
+        for (const PartRequest& part : desk_.Cancel(request.request_id, request.epoch)) {
+          PartEnded ended = RefusalOf(part, absl::OkStatus(), PartFault::kOwn);
+          ended.reason = EndReason::kCancelled;
+          CancelKv(part, ports_);
           Report(std::move(ended));
+        }
         prefill_.prompts().Cancel(request.request_id, request.epoch);
         decode_.Cancel(request.request_id, request.epoch);
       },
@@ -135,6 +146,7 @@ void WorkerCore::Handle(RouterEvent event) {
 // begin.
 void WorkerCore::HandleRequest(PartRequest request) {
   const auto refuse = [&](const absl::Status& why, PartFault fault) {
+    CancelKv(request, ports_);
     Report(RefusalOf(request, why, fault));
   };
   if (metrics_.load.draining) {
@@ -158,6 +170,7 @@ void WorkerCore::Handle(GrammarCompiled event) {
   std::optional<PartRequest> request = desk_.Take(event.id);
   if (!request) return;
   if (event.grammar.ok()) return Begin(*std::move(request), *std::move(event.grammar));
+  CancelKv(*request, ports_);
   Report(RefusalOf(*request, event.grammar.status(), PartFault::kGrammar));
 }
 
@@ -433,6 +446,7 @@ void WorkerCore::ReportLoad(absl::Time now) {
   load_reported_ = now;
   reported_load_ = load;
   load_changed_ = false;
+  load.clock_us = absl::ToUnixMicros(now);
   Report(std::move(load));
 }
 

@@ -1,12 +1,14 @@
 #include "worker/worker_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "kvtransfer/transfer_settings.h"
 #include "proto/control_codec.h"
 
 namespace baton {
 
 void DeclareWorker(const std::string& section, WorkerOptions* options, Settings* settings) {
   DeclareEngine(&options->engine, settings);
+  DeclareTransfer(&options->transfer, settings);
   settings->Int(absl::StrCat(section, ".step_tokens"), &options->engine.limits.max_step_tokens, 16,
                 65536, "tokens of one engine step");
   settings->Int(absl::StrCat(section, ".max_batch"), &options->core.decode.max_batch, 1, 4096,

@@ -26,7 +26,8 @@ struct WorkerOptions {
   TransferOptions transfer;
 };
 
-// Declares SECTION.*, the settings of one role's workers, and those of DeclareEngine. `options`
+// Declares SECTION.*, the settings of one role's workers, and those of DeclareEngine and
+// DeclareTransfer. `options`
 // must outlive `settings`.
 void DeclareWorker(const std::string& section, WorkerOptions* options, Settings* settings);
 

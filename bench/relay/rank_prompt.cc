@@ -111,10 +111,12 @@ void RankPrompt::Open(const RankLink& link) {
   Ticket ticket{.id = TicketOf(link),
                 .epoch = 1,
                 .request_id = link.ticket,
+                .source = parts_.start.incarnation,
                 .sink = link.sink,
                 .promise = TicketOf(link),
                 .kv_pages = link.n_pages,
-                .n_pages = link.n_pages};
+                .n_pages = link.n_pages,
+                .expires_us = INT64_MAX};
   SignTicket(ClusterKey{}, ticket);
   parts_.transfer->Post(OpenHandoff{ticket, link.sink, link.address});
 }

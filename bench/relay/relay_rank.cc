@@ -96,7 +96,7 @@ class RelayRank {
   }
 
   absl::StatusOr<std::unique_ptr<Link>> MakeLink() {  // link thread, inside Start
-    ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1", 0));
+    ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1"));
     const LinkPace& pace = parts_.start.pace;
     if (!pace.is_set()) return link;
     auto paced = std::make_unique<PacedLink>(std::move(link), pace);

@@ -4,12 +4,15 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <ucs/debug/debug.h>
+#include <unistd.h>
 
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kvtransfer/protocol/networks.h"
 
 namespace baton {
 namespace {
@@ -55,7 +58,26 @@ absl::Status UcxError(std::string_view what, ucs_status_t status) {
       absl::StrCat("UCX: ", std::string(what), ": ", ucs_status_string(status)));
 }
 
-absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host) {
+absl::Status CheckPorts(sockaddr_in host, PortRange ports) {
+  if (ports.first == 0) return absl::OkStatus();
+  int n_free = 0;
+  for (int port = ports.first; port <= ports.last && n_free < 2; ++port) {
+    host.sin_port = htons(static_cast<uint16_t>(port));
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int one = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    n_free += ::bind(fd, reinterpret_cast<const sockaddr*>(&host), sizeof(host)) == 0;
+    ::close(fd);
+  }
+  if (n_free == 2) return absl::OkStatus();
+  host.sin_port = 0;
+  return absl::UnavailableError(absl::StrCat("KV transfer needs two free ports at ",
+                                             std::string(HostOf(FormatSocketAddress(host))),
+                                             ", kvtransfer.ports ", ports.ToString(), " has ",
+                                             n_free, ": give two for each worker of the machine"));
+}
+
+absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports) {
   ASSIGN_OR_RETURN(const std::string device, DeviceOf(host));
   TakeBackSignals();
   ucp_config_t* config = nullptr;
@@ -74,7 +96,8 @@ absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host) {
       {"KEEPIDLE", "3s"},  // idle partitions; Baton's PING covers the rest
       {"KEEPINTVL", "1s"},
       {"KEEPCNT", "3"},
-      {"CM_REUSEADDR", "y"},   // a restarted worker gets its port back at once
+      {"CM_REUSEADDR", "y"},  // a restarted worker gets its port back at once
+      {"PORT_RANGE", ports.ToString()},
       {"MEMTYPE_CACHE", "n"},  // host memory only, so no lookup is needed
   };
   for (const auto& [key, value] : settings)
@@ -114,19 +137,33 @@ absl::Status SetUcxHandler(const UcxWorker& worker, unsigned id, ucp_am_recv_cal
   return status == UCS_OK ? absl::OkStatus() : UcxError("setting a message handler", status);
 }
 
-absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, const sockaddr_in& address,
+absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, sockaddr_in address,
+                                            PortRange ports,
                                             const ucp_listener_conn_handler_t& handler) {
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr = {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
   params.conn_handler = handler;
   ucp_listener_h listener = nullptr;
-  if (const ucs_status_t status = ucp_listener_create(worker.get(), &params, &listener);
-      status != UCS_OK)
-    return UcxError(
-        absl::StrCat("listening at ", FormatSocketAddress(address), " (is the port taken?)"),
-        status);
-  return UcxListener(listener);
+  ucs_status_t status = UCS_OK;
+  for (int port = ports.first; port <= ports.last; ++port) {
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    status = ucp_listener_create(worker.get(), &params, &listener);
+    if (status == UCS_OK) return UcxListener(listener);
+  }
+  address.sin_port = 0;
+  return UcxError(absl::StrCat("listening at ", std::string(HostOf(FormatSocketAddress(address))),
+                               ", kvtransfer.ports ", ports.ToString()),
+                  status);
+}
+
+std::string ClientOf(ucp_conn_request_h request) {
+  ucp_conn_request_attr_t attributes{};
+  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
+  if (ucp_conn_request_query(request, &attributes) != UCS_OK ||
+      attributes.client_address.ss_family != AF_INET)
+    return "";
+  return FormatSocketAddress(reinterpret_cast<const sockaddr_in&>(attributes.client_address));
 }
 
 absl::StatusOr<std::string> AddressOf(const UcxListener& listener) {

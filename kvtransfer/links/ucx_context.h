@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "common/status.h"
+#include "kvtransfer/protocol/port_range.h"
 
 namespace baton {
 
@@ -30,19 +31,27 @@ using UcxListener = std::unique_ptr<std::remove_pointer_t<ucp_listener_h>, UcxLi
 // An Unavailable error: `what` failed with `status`.
 absl::Status UcxError(std::string_view what, ucs_status_t status);
 
+// Unavailable: fewer than two ports of the range are free at this host. UCX would look for one for
+// ever.
+absl::Status CheckPorts(sockaddr_in host, PortRange ports);
 // Creates a context over tcp on the network device that has the address `host`. Restores the signal
 // handlers that UCX replaced in this process when it was loaded. InvalidArgument: no device of this
 // machine has the address. Unavailable: UCX refused.
-absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host);
+// Other ports than the listener's are of this range, too.
+absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports);
 // Creates a worker for one thread. The context must outlive the worker. Unavailable: UCX refused.
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
 // Lets `callback` handle whole messages of this id; it gets `arg`. Unavailable: UCX refused.
 absl::Status SetUcxHandler(const UcxWorker& worker, unsigned id, ucp_am_recv_callback_t callback,
                            void* arg);
-// Listens at the address; port 0 picks one. The worker must outlive the listener, or UCX complains.
-// Unavailable: UCX refused, for example because the port is taken.
-absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, const sockaddr_in& address,
+// Listens at the address and the first port of the range that is free; 0: any. The worker must
+// outlive the listener, or UCX complains. Unavailable: UCX refused, for example because every port
+// is taken.
+absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, sockaddr_in address,
+                                            PortRange ports,
                                             const ucp_listener_conn_handler_t& handler);
+// Names who asks for a connection, as host:port; empty: UCX does not know.
+std::string ClientOf(ucp_conn_request_h request);
 // The address with the port that was picked. Unavailable: UCX refused.
 absl::StatusOr<std::string> AddressOf(const UcxListener& listener);
 

@@ -7,20 +7,23 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "kvtransfer/links/socket_filter.h"
 #include "kvtransfer/links/ucx_context.h"
 #include "kvtransfer/links/ucx_memory.h"
+#include "kvtransfer/protocol/session.h"
 
 namespace baton {
 namespace {
 
 constexpr unsigned kControlId = 1, kChunkId = 2;  // active message ids
+constexpr size_t kMaxMessageBytes = wire::kMaxControlBytes + Session::kSealBytes;
 // Bounds the memory that one peer can occupy at this end.
 constexpr size_t kMaxHeldPerConnection = 1'024;
 constexpr int kProgressesPerPoll = 256;
 
 class UcxLink final : public Link {
  public:
-  static absl::StatusOr<std::unique_ptr<Link>> Make(const std::string& host, int port);
+  static absl::StatusOr<std::unique_ptr<Link>> Make(const std::string& host, const UcxPorts& ports);
   ~UcxLink() override;
 
   const std::string& address() const override { return address_; }
@@ -112,10 +115,15 @@ class UcxLink final : public Link {
 
 // ---- start and end ----
 
-absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host, int port) {
-  ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocketAddress(absl::StrCat(host, ":", port)));
+absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host,
+                                                    const UcxPorts& ports) {
+  ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocketAddress(absl::StrCat(host, ":0")));
   std::unique_ptr<UcxLink> link(new UcxLink);
-  ASSIGN_OR_RETURN(link->context_, MakeUcxContext(address.sin_addr));
+  ASSIGN_OR_RETURN(link->context_, MakeUcxContext(address.sin_addr, ports.range));
+  RETURN_IF_ERROR(CheckPorts(address, ports.range));
+  ASSIGN_OR_RETURN(const Networks allowed,
+                   Networks::Parse(ports.allowed_cidrs, "kvtransfer.allowed_cidrs"));
+  const std::vector<int> others = ListenersAt(address.sin_addr);
   link->memory_.emplace(link->context_.get());
   ASSIGN_OR_RETURN(link->worker_, MakeUcxWorker(link->context_));
   if (const ucs_status_t status = ucp_worker_get_efd(link->worker_.get(), &link->wake_fd_);
@@ -123,9 +131,13 @@ absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host, int
     return UcxError("asking for the wake-up descriptor", status);
   RETURN_IF_ERROR(SetUcxHandler(link->worker_, kControlId, &UcxLink::OnControl, link.get()));
   RETURN_IF_ERROR(SetUcxHandler(link->worker_, kChunkId, &UcxLink::OnChunk, link.get()));
-  ASSIGN_OR_RETURN(link->listener_, MakeUcxListener(link->worker_, address,
+  ASSIGN_OR_RETURN(link->listener_, MakeUcxListener(link->worker_, address, ports.range,
                                                     {&UcxLink::OnConnectRequest, link.get()}));
   ASSIGN_OR_RETURN(link->address_, AddressOf(link->listener_));
+  if (allowed.ContainAll()) return link;
+  for (const int socket : ListenersAt(address.sin_addr))  // UCX tells of none of its own
+    if (!std::binary_search(others.begin(), others.end(), socket))
+      RETURN_IF_ERROR(AdmitOnly(allowed, address.sin_addr, socket));
   return link;
 }
 
@@ -194,7 +206,7 @@ void UcxLink::AcceptConnections() {
     const ConnectionId id = next_connection_++;
     auto& connection = connections_[id];
     connection = std::make_unique<Connection>(Connection{.link = this, .id = id});
-    noted_.emplace_back(ConnectionAccepted{id});
+    noted_.emplace_back(ConnectionAccepted{id, ClientOf(request)});
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = request;
@@ -337,7 +349,7 @@ ucs_status_t UcxLink::OnControl(void* arg, const void*, size_t, void* data, size
   // Malformed: a message by rendezvous is no control message, and one that is too long is no
   // message at all.
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_ERR_CANCELED;
-  if (connection == nullptr || length > wire::kMaxControlBytes) return UCS_OK;
+  if (connection == nullptr || length > kMaxMessageBytes) return UCS_OK;
   link->noted_.emplace_back(
       MessageArrived{connection->id, std::string(static_cast<const char*>(data), length)});
   return UCS_OK;
@@ -414,8 +426,8 @@ bool UcxLink::Arm() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, int port) {
-  return UcxLink::Make(host, port);
+absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, const UcxPorts& ports) {
+  return UcxLink::Make(host, ports);
 }
 
 }  // namespace baton

@@ -10,12 +10,20 @@
 
 #include "common/status.h"
 #include "kvtransfer/protocol/link.h"
+#include "kvtransfer/protocol/port_range.h"
 
 namespace baton {
 
-// Listens at host:port (port 0 picks). Host must be an address of this machine, not a wildcard: UCX
-// is bound to that one network device, so that it stripes over no other. InvalidArgument: host is
-// no IPv4 address of this machine. Unavailable: the port is taken, or UCX refused.
-absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, int port);
+struct UcxPorts {
+  PortRange range{};
+  std::string allowed_cidrs = "0.0.0.0/0";  // Networks whose packets come in
+};
+
+// Listens at a free port of the range (0: any). Host must be an address of this machine, not a
+// wildcard: UCX is bound to that one network device, so that it stripes over no other.
+// InvalidArgument: host is no IPv4 address of this machine. Unavailable: the ports are taken, or
+// UCX refused.
+absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host,
+                                                  const UcxPorts& ports = {});
 
 }  // namespace baton

@@ -36,6 +36,7 @@ using OperationId = uint64_t;
 
 struct ConnectionAccepted {  // a peer connected to this end's address
   ConnectionId connection = 0;
+  std::string from{};  // host:port of the peer
 };
 struct MessageArrived {
   ConnectionId connection = 0;

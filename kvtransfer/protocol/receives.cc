@@ -22,18 +22,19 @@ void Receives::Accept(Receive receive) {
 bool Receives::End(const ChunkLanded& landed, bool wanted) {
   const auto it = posted_.find(landed.operation);
   BATON_CHECK(it != posted_.end());
-  const auto [announcement, header, page_ids, destination, slot] = it->second;
+  const auto [announcement, header, page_ids, session, destination, slot] = it->second;
   posted_.erase(it);
   bool verified = false;
   if (landed.ok && wanted) {
     const uint32_t crc = ExtendCrc32c(wire::IdentityCrc(header), destination, header.length);
-    verified = crc == header.payload_crc;
+    const bool whole = crc == header.payload_crc;
+    verified = whole && (session == nullptr || session->Verify(header, destination));
     if (verified) {
       ++setup_->counters.chunks_received;
       setup_->counters.bytes_received += header.length;
       if (slot != nullptr) ScatterCells(setup_->pool, RectOf(header), page_ids, slot);
     } else {
-      setup_->counters.CountRefusal(ChunkRefusal::kPayload);
+      setup_->counters.CountRefusal(whole ? ChunkRefusal::kMac : ChunkRefusal::kPayload);
     }
   }
   if (slot != nullptr) slab_.Return(slot);

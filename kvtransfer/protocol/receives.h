@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kvtransfer/protocol/chunk_slab.h"
 #include "kvtransfer/protocol/handoff_sink.h"
+#include "kvtransfer/protocol/session.h"
 #include "kvtransfer/protocol/transfer_setup.h"
 
 namespace baton {
@@ -20,7 +22,8 @@ namespace baton {
 struct Receive {
   AnnouncementId announcement = 0;
   wire::ChunkHeader header;
-  std::span<const int32_t> page_ids;  // (header.n_pages), valid until the receive is over
+  std::span<const int32_t> page_ids;   // (header.n_pages), valid until the receive is over
+  std::shared_ptr<Session> session{};  // of its connection; null: it has no MAC
   // Set by Receives.
   std::byte* destination = nullptr;
   std::byte* slot = nullptr;  // nullptr: received into the pool

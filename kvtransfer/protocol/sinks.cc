@@ -19,11 +19,7 @@ absl::Status Superseded() { return absl::AbortedError("the request was dispatche
 
 wire::Handoff PromiseKey(const Ticket& ticket) { return {ticket.promise, ticket.epoch}; }
 
-absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
-  if (!VerifyTicket(setup.facts.key, ticket))
-    return absl::PermissionDeniedError("the ticket's signature is wrong");
-  if (ticket.sink != setup.facts.incarnation)
-    return absl::FailedPreconditionError("the ticket is for another worker");
+absl::Status CheckCounts(const Ticket& ticket, const TransferSetup& setup) {
   if (ticket.kv_pages < 0 || ticket.promise_pages < 0 ||
       (ticket.is_named() ? ticket.kv_pages == 0 : ticket.promise_pages < ticket.kv_pages))
     return absl::InvalidArgumentError("the ticket's page counts make no sense");
@@ -35,6 +31,26 @@ absl::Status CheckTicket(const Ticket& ticket, const TransferSetup& setup) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the request needs ", n_pages, " KV pages, this worker has ", setup.pool.n_pages));
   return absl::OkStatus();
+}
+
+// Counts a ticket that is refused, and returns why.
+absl::Status CheckTicket(const Ticket& ticket, Incarnation source, TransferSetup& setup) {
+  const auto refuse = [&setup](TicketRefusal why, absl::Status status) {
+    setup.counters.CountRefusal(why);
+    return status;
+  };
+  using enum TicketRefusal;
+  if (ticket.key_id != KeyIdOf(setup.facts.key))
+    return refuse(kOtherKey, absl::PermissionDeniedError("the ticket is of another cluster key"));
+  if (!VerifyTicket(setup.facts.key, ticket))
+    return refuse(kSignature, absl::PermissionDeniedError("the ticket's signature is wrong"));
+  if (ticket.sink != setup.facts.incarnation)
+    return refuse(kOtherSink, absl::FailedPreconditionError("the ticket is for another worker"));
+  if (ticket.source != source)
+    return refuse(kOtherSource,
+                  absl::PermissionDeniedError("the ticket is for another source's KV"));
+  absl::Status status = CheckCounts(ticket, setup);
+  return status.ok() ? status : refuse(kMalformed, std::move(status));
 }
 
 void CheckPages(const std::vector<int32_t>& pages, const TransferSetup& setup) {
@@ -69,8 +85,20 @@ std::vector<wire::Handoff> KeysOf(const Map& map) {
 
 std::string_view NameOf(ChunkRefusal refusal) {
   static constexpr std::string_view kNames[kChunkRefusals] = {
-      "payload",     "header",    "length",  "peer",     "unknown_handoff",
-      "not_granted", "bad_range", "too_big", "duplicate"};
+      "payload",     "header",    "length",  "peer",      "unknown_handoff",
+      "not_granted", "bad_range", "too_big", "duplicate", "mac"};
+  return kNames[static_cast<size_t>(refusal)];
+}
+
+std::string_view NameOf(PeerRefusal refusal) {
+  static constexpr std::string_view kNames[kPeerRefusals] = {
+      "silent", "no_hello", "other_key", "proof", "differs", "crowded", "forged", "repeated"};
+  return kNames[static_cast<size_t>(refusal)];
+}
+
+std::string_view NameOf(TicketRefusal refusal) {
+  static constexpr std::string_view kNames[kTicketRefusals] = {
+      "other_key", "signature", "other_sink", "other_source", "malformed", "expired"};
   return kNames[static_cast<size_t>(refusal)];
 }
 
@@ -212,7 +240,7 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
   const auto refuse = [&](const absl::Status& status) {
     connections_->Send(from.connection, wire::FromStatus<wire::Cancelled>(handoff, status));
   };
-  absl::Status status = CheckTicket(ticket, *setup_);
+  absl::Status status = CheckTicket(ticket, from.source, *setup_);
   if (status.ok() && setup_->shutting_down) status = ShuttingDown();
   if (status.ok() && sinks_.size() >= kMaxOpenHandoffs)
     status = absl::ResourceExhaustedError("too many handoffs are open");
@@ -223,13 +251,17 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     return sink->source() == from.source
                ? OnOpenAgain(from.connection, handoff, open.resume_from, now_us)
                : refuse(absl::AbortedError("the ticket is already open"));
+  if (now_us >= ticket.expires_us || ticket.expires_us <= ended_handoffs_.forgotten_us()) {
+    setup_->counters.CountRefusal(TicketRefusal::kExpired);
+    return refuse(absl::DeadlineExceededError("the ticket has expired"));
+  }
   EndUpTo(ticket.promise, int64_t{ticket.epoch} - 1, Superseded(), now_us);
   if (open.resume_from != wire::kNewHandoff)
     return connections_->Send(from.connection, ended_handoffs_.AnswerTo(handoff));
   status = CheckAttempt(ticket);
   if (!status.ok()) {  // with all of the promise
     EndUpTo(ticket.promise, ticket.epoch, status, now_us);
-    ended_handoffs_.Add(ticket.id, ticket.epoch, status);
+    ended_handoffs_.Add(ticket.id, ticket.epoch, status, ticket.expires_us);
     return refuse(status);
   }
   const auto [it, is_new] = promises_.try_emplace(key, ticket, setup_, &receive_pool_, now_us);
@@ -323,7 +355,7 @@ void Sinks::On(const ChunkOffered& chunk, int64_t) {
           ? sink->Check(header)
           : HandoffSink::Decision{Verdict::kRefuse, wire::NackReason::kUnknownTicket};
   if (verdict == Verdict::kAccept)
-    return receives_.Accept({chunk.announcement, header, sink->Claim(header)});
+    return receives_.Accept({chunk.announcement, header, sink->Claim(header), chunk.session});
   const bool is_new = verdict == Verdict::kRefuse;
   setup_->counters.CountRefusal(is_new ? kRefusals[size_t(reason) - 1] : ChunkRefusal::kDuplicate);
   setup_->link->Refuse(chunk.announcement);
@@ -387,7 +419,7 @@ void Sinks::Apply(wire::Handoff handoff, int64_t now_us) {
     const wire::Handoff key = PromiseKey(sink.ticket());
     const absl::Status status = sink.status();
     const bool failed = sink.failed();
-    ended_handoffs_.Add(handoff.ticket_id, handoff.epoch, status);
+    ended_handoffs_.Add(handoff.ticket_id, handoff.epoch, status, sink.ticket().expires_us);
     if (sink.ended()) sinks_.erase(handoff);
     if (failed) FailPromise(key, status, now_us);
     RemoveIfEnded(key);

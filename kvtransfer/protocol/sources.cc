@@ -190,6 +190,7 @@ bool Sources::AnnounceNext(Source& source, int64_t now_us) {
     header.payload_crc = GatherCells(setup_->pool, rect, chunk.cut.page_ids, slot, identity_crc);
     payload = slot;
   }
+  connections_->Sign(source.connection, &header, payload);
   const OperationId operation = next_operation_++;
   sends_[operation] = {.source = header.handoff.ticket_id, .chunk_seq = chunk.seq, .slot = slot};
   ++setup_->counters.chunks_sent;

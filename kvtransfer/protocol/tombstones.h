@@ -1,9 +1,12 @@
 // Remembers how handoffs ended at this sink, so that a late or repeated OPEN, COMMIT or CANCEL gets
 // the same answer and a commit happens once even if its answer was lost. Bounded: the oldest
-// entries are forgotten. Link thread.
+// entries are forgotten, and with them all tickets that expire no later: so none of them is good
+// twice. Link thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <utility>
 
@@ -17,19 +20,22 @@ class Tombstones {
  public:
   struct Entry {
     Epoch epoch = 0;
-    absl::Status status;  // OK: committed
+    absl::Status status;     // OK: committed
+    int64_t expires_us = 0;  // of its ticket; 0: unknown
   };
   static constexpr size_t kMaxEntries = 65'536;
 
   // A later epoch replaces an earlier one; otherwise the first outcome stands.
-  void Add(const TicketId& id, Epoch epoch, absl::Status status) {
+  void Add(const TicketId& id, Epoch epoch, absl::Status status, int64_t expires_us = 0) {
     auto [it, is_new] = entries_.try_emplace(id);
     if (!is_new && it->second.epoch >= epoch) return;
-    it->second = {epoch, std::move(status)};
+    it->second = {epoch, std::move(status), expires_us};
     if (!is_new) return;
     order_.push_back(id);
     if (order_.size() > kMaxEntries) {
-      entries_.erase(order_.front());
+      const auto oldest = entries_.find(order_.front());
+      forgotten_us_ = std::max(forgotten_us_, oldest->second.expires_us);
+      entries_.erase(oldest);
       order_.pop_front();
     }
   }
@@ -38,6 +44,8 @@ class Tombstones {
     const auto it = entries_.find(id);
     return it != entries_.end() && it->second.epoch >= epoch ? &it->second : nullptr;
   }
+  // Tickets that expire until then may have been here, and are forgotten.
+  int64_t forgotten_us() const { return forgotten_us_; }
   // Answers OPEN, COMMIT or CANCEL of a handoff that is not open: tells how it ended.
   wire::Message AnswerTo(const wire::Handoff& handoff) const {
     const Entry* entry = Find(handoff.ticket_id, handoff.epoch);
@@ -51,6 +59,7 @@ class Tombstones {
  private:
   absl::flat_hash_map<TicketId, Entry> entries_;
   std::deque<TicketId> order_;
+  int64_t forgotten_us_ = 0;
 };
 
 }  // namespace baton

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kvtransfer/protocol/networks.h"
+#include "kvtransfer/protocol/port_range.h"
 
 namespace baton {
 namespace {
@@ -54,6 +56,9 @@ absl::Status TransferCore::Validate(const TransferOptions& options, const Transf
   if (options.window_bytes <= 0 || options.hello_timeout_ms <= 0 || options.peer_timeout_ms <= 0 ||
       options.room_timeout_ms <= 0 || options.idle_timeout_ms <= 0)
     return invalid("KV transfer: window_bytes and timeouts must be positive");
+  RETURN_IF_ERROR(PortRange::Parse(options.ports).status());
+  RETURN_IF_ERROR(Networks::Parse(options.trusted_cidrs, "kvtransfer.trusted_cidrs").status());
+  RETURN_IF_ERROR(Networks::Parse(options.allowed_cidrs, "kvtransfer.allowed_cidrs").status());
   if (facts.incarnation == 0) return invalid("KV transfer: incarnation must not be 0");
   return absl::OkStatus();
 }

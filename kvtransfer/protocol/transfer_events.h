@@ -41,7 +41,11 @@ inline constexpr int64_t kMaxChunkBytes = 64 << 20;
 
 struct TransferOptions {
   std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
-  int listen_port = 0;                    // 0: the system picks one
+  std::string ports = "0";                // PortRange
+  // Networks between whose machines KV has no MAC; this machine is trusted, too. Empty: nobody is.
+  std::string trusted_cidrs = "127.0.0.0/8";
+  // Networks: the kernel drops what others send to the KV ports. This machine is always allowed.
+  std::string allowed_cidrs = "0.0.0.0/0";
   // Max payload of a DATA message, up to kMaxChunkBytes; raised to the bytes of the largest plane.
   int64_t chunk_bytes = 1 << 20;
   int64_t window_bytes = 8 << 20;  // announced and not yet acknowledged, per handoff
@@ -218,20 +222,52 @@ enum class ChunkRefusal {
   kBadRange,        // cells that the handoff does not have, or that are under way
   kTooBig,          // longer than the sink's chunk_bytes
   kDuplicate,       // already in place or under way
+  kMac,             // not what the worker at the other end signed
 };
-inline constexpr size_t kChunkRefusals = 9;
+inline constexpr size_t kChunkRefusals = 10;
 std::string_view NameOf(ChunkRefusal refusal);  // "payload", "header", ...
+
+// Reason why a connection of a peer, or a message of it, was not taken.
+enum class PeerRefusal {
+  kSilent,    // said nothing within hello_timeout
+  kNoHello,   // said something else first
+  kOtherKey,  // HELLO proves another cluster key
+  kProof,     // HELLO proves nothing: forged, or recorded on another connection
+  kDiffers,   // another model, numerics, layout, or meant for an earlier process
+  kCrowded,   // closed for a newer one while it had said nothing, or too many peers
+  kForged,    // a message that has not the MAC of this connection
+  kRepeated,  // a message that came before on this connection
+};
+inline constexpr size_t kPeerRefusals = 8;
+std::string_view NameOf(PeerRefusal refusal);  // "silent", "no_hello", ...
+
+// Reason why a ticket was not taken.
+enum class TicketRefusal {
+  kOtherKey,     // signed with another cluster key
+  kSignature,    // forged or damaged
+  kOtherSink,    // for another worker, or for an earlier process
+  kOtherSource,  // sent by another worker than it names
+  kMalformed,    // its pages make no sense, or are more than there are
+  kExpired,
+};
+inline constexpr size_t kTicketRefusals = 6;
+std::string_view NameOf(TicketRefusal refusal);  // "other_key", "signature", ...
 
 struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
+  uint64_t signed_chunks = 0;  // of those sent, with a MAC
   uint64_t resent_chunks = 0, handoffs_committed = 0, handoffs_failed = 0;
   uint64_t held_pages = 0;  // of promises, whose KV was here and was not sent
   std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal
+  std::array<uint64_t, kPeerRefusals> refused_peers{};
+  std::array<uint64_t, kTicketRefusals> refused_tickets{};
   // Connections that ended while a handoff was open on them, handoffs that continued over another
   // connection, and chunks of these that were not sent again.
   uint64_t connections_lost = 0, handoffs_resumed = 0, kept_chunks = 0;
 
   void CountRefusal(ChunkRefusal why) { ++refused_chunks[static_cast<size_t>(why)]; }
+  void CountRefusal(PeerRefusal why) { ++refused_peers[static_cast<size_t>(why)]; }
+  void CountRefusal(TicketRefusal why) { ++refused_tickets[static_cast<size_t>(why)]; }
 };
 
 // Kinds of traffic of a link: KV for the next rank of a relay, or for a decode worker.

@@ -28,7 +28,10 @@ struct HeaderPrefix {
 };
 constexpr size_t kTypeAt = 6, kCrcAt = 8;
 constexpr size_t kIdentityBegin = 8, kIdentityEnd = 48;
-constexpr size_t kHeaderCrcAt = 76;
+constexpr size_t kHeaderCrcAt = 100;
+
+// Texts of peers go to logs: they are printable ASCII, whatever a peer sends.
+bool IsPlain(char c) { return c >= ' ' && c <= '~'; }
 
 // Writer and Reader walk the fields of a struct in the order of their declaration.
 class Writer {
@@ -44,13 +47,14 @@ class Writer {
     const auto bits = static_cast<uint64_t>(value);
     for (size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<char>(bits >> (8 * i)));
   }
-  void operator()(const std::array<uint8_t, 32>& bytes) {
+  template <size_t kN>
+  void operator()(const std::array<uint8_t, kN>& bytes) {
     bytes_.append(bytes.begin(), bytes.end());
   }
   void operator()(const std::string& text) {
     const auto n = static_cast<uint16_t>(std::min(text.size(), kMaxTextBytes));
     (*this)(n);
-    bytes_.append(text, 0, n);
+    for (size_t i = 0; i < n; ++i) bytes_.push_back(IsPlain(text[i]) ? text[i] : '?');
   }
   const std::string& bytes() const { return bytes_; }
 
@@ -75,7 +79,8 @@ class Reader {
       bits |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
     value = static_cast<T>(bits);
   }
-  void operator()(std::array<uint8_t, 32>& to) {
+  template <size_t kN>
+  void operator()(std::array<uint8_t, kN>& to) {
     const std::string_view bytes = Take(to.size());
     std::copy(bytes.begin(), bytes.end(), to.begin());
   }
@@ -84,6 +89,7 @@ class Reader {
     (*this)(n);
     if (n > kMaxTextBytes) ok_ = false;
     text = std::string(Take(n));
+    if (!std::all_of(text.begin(), text.end(), IsPlain)) ok_ = false;
   }
   // True if all bytes were there and none is left.
   bool Finished() const { return ok_ && rest_.empty(); }
@@ -111,15 +117,15 @@ Message MessageOfType(size_t index) {
 }
 
 template <typename M>
-std::array<uint8_t, 32> MacOf(const ClusterKey& key, M message) {
+std::array<uint8_t, 32> MacOf(const ClusterKey& key, std::string_view said, M message) {
   message.mac.fill(0);
-  const std::string bytes = Encode(Message(std::move(message)));
+  const std::string bytes = absl::StrCat(std::string(said), Encode(Message(std::move(message))));
   return ClusterMac(key, bytes.data(), bytes.size());
 }
 
 template <typename M>
-bool MacMatches(const ClusterKey& key, const M& message) {
-  const auto mac = MacOf(key, message);
+bool MacMatches(const ClusterKey& key, std::string_view said, const M& message) {
+  const auto mac = MacOf(key, said, message);
   return CRYPTO_memcmp(mac.data(), message.mac.data(), mac.size()) == 0;
 }
 
@@ -165,10 +171,25 @@ absl::StatusOr<Message> Decode(std::string_view bytes) {
   return message;
 }
 
-void Sign(const ClusterKey& key, Hello& hello) { hello.mac = MacOf(key, hello); }
-void Sign(const ClusterKey& key, HelloAck& ack) { ack.mac = MacOf(key, ack); }
-bool Verify(const ClusterKey& key, const Hello& hello) { return MacMatches(key, hello); }
-bool Verify(const ClusterKey& key, const HelloAck& ack) { return MacMatches(key, ack); }
+bool IsGreeting(std::string_view bytes) {
+  if (bytes.size() <= kTypeAt) return false;
+  const auto index = static_cast<size_t>(static_cast<uint8_t>(bytes[kTypeAt])) - 1;
+  return index == Message(Challenge()).index() || index == Message(Hello()).index() ||
+         index == Message(HelloAck()).index();
+}
+
+void Sign(const ClusterKey& key, std::string_view said, Hello& hello) {
+  hello.mac = MacOf(key, said, hello);
+}
+void Sign(const ClusterKey& key, std::string_view said, HelloAck& ack) {
+  ack.mac = MacOf(key, said, ack);
+}
+bool Verify(const ClusterKey& key, std::string_view said, const Hello& hello) {
+  return MacMatches(key, said, hello);
+}
+bool Verify(const ClusterKey& key, std::string_view said, const HelloAck& ack) {
+  return MacMatches(key, said, ack);
+}
 
 ChunkHeaderBytes Encode(const ChunkHeader& header) {
   Writer writer;

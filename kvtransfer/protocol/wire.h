@@ -4,15 +4,16 @@
 // that the owner of the memory can check the header before posting a receive.
 //
 //   source -> sink   HELLO  OPEN  DATA  DONE  COMMIT  CANCEL  CANCELLED  PING  PONG
-//   sink -> source   HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL  CANCELLED  PING
-//                    PONG
+//   sink -> source   CHALLENGE  HELLO_ACK  PROMISE  NO_ROOM  ACK  NACK  COMMITTED  CANCEL
+//                    CANCELLED  PING  PONG
 //
 // The fields of a message travel in the order of their declaration, here and in Ticket, without
 // padding; a text as its length in 2 bytes and its bytes.
 //
 // A field from a peer is data, not truth: Decode checks form (magic, version, CRC, exact length,
 // string bounds), the state machines check meaning. Plain values and pure functions, any thread.
-// docs/HANDOFF.md, messages, has the order in which they are sent.
+// docs/HANDOFF.md, messages, has the order in which they are sent. Where a connection has a MAC,
+// each message after HELLO_ACK has a seal behind it (session.h).
 #pragma once
 
 #include <array>
@@ -29,9 +30,10 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1"
-inline constexpr uint16_t kVersion = 6;
-inline constexpr size_t kMaxControlBytes = 8000;  // fits UCX's eager path on tcp (8037 bytes)
-inline constexpr size_t kMaxTextBytes = 1024;     // longer texts are cut when encoded
+inline constexpr uint16_t kVersion = 7;
+inline constexpr size_t kMaxControlBytes =
+    8000;                                      // fits UCX's eager path on tcp (8037), with a seal
+inline constexpr size_t kMaxTextBytes = 1024;  // longer texts are cut when encoded
 
 // Values that must be equal at both ends before KV may flow.
 struct Identity {
@@ -43,20 +45,26 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Opens a connection: who connects to whom, and with which identity.
+// Comes with one connection only, and nobody without the cluster key can foresee it.
+using Nonce = std::array<uint8_t, 32>;
+
+// Answers CHALLENGE: who connects to whom, and with which identity.
 struct Hello {
   Incarnation from = 0, to = 0;
-  uint64_t nonce = 0;  // unique within one incarnation
+  Nonce nonce{};
+  uint8_t wants_mac = 0;  // not 0: this end takes nothing without a MAC; so in Challenge
+  uint32_t key_id = 0;    // KeyIdOf the cluster key of mac
   Identity identity;
-  std::array<uint8_t, 32> mac{};  // ClusterMac of the message encoded with a zero mac
+  // ClusterMac of all that was said on this connection and of this message with a zero mac. So it
+  // proves the key now, and a recorded one proves nothing.
+  std::array<uint8_t, 32> mac{};
 };
 // Answers HELLO; code and difference tell why a peer is refused.
 struct HelloAck {
   Incarnation from = 0;
-  uint64_t nonce = 0;      // nonce of the HELLO
-  uint32_t code = 0;       // absl::StatusCode; 0: welcome
-  std::string difference;  // name of the differing field
-  std::array<uint8_t, 32> mac{};
+  uint32_t code = 0;              // absl::StatusCode; 0: welcome
+  std::string difference;         // name of the differing field
+  std::array<uint8_t, 32> mac{};  // as in Hello
 };
 // Value of Open::resume_from for a handoff without an earlier promise.
 inline constexpr uint32_t kNewHandoff = 0xffffffff;
@@ -139,10 +147,15 @@ struct Ping {
 struct Pong {
   uint64_t seq = 0;
 };
+// The first message of a connection, from the end that was connected to.
+struct Challenge {
+  Nonce nonce{};
+  uint8_t wants_mac = 0;
+};
 
 // The type on the wire is the index in this list plus one: append only.
 using Message = std::variant<Hello, HelloAck, Open, Promise, NoRoom, Ack, Nack, Done, Commit,
-                             Committed, Cancel, Cancelled, Ping, Pong>;
+                             Committed, Cancel, Cancelled, Ping, Pong, Challenge>;
 
 // The handoff that a message is about; nullptr: a message of the connection, or OPEN.
 const Handoff* HandoffOf(const Message& message);
@@ -152,21 +165,26 @@ std::string Encode(const Message& message);
 // DataLoss: damaged on the way.
 absl::StatusOr<Message> Decode(std::string_view bytes);
 
-// Sign sets mac. Verify returns false if mac was made with another key or for other content.
-void Sign(const ClusterKey& key, Hello& hello);
-void Sign(const ClusterKey& key, HelloAck& ack);
-bool Verify(const ClusterKey& key, const Hello& hello);
-bool Verify(const ClusterKey& key, const HelloAck& ack);
+// True for CHALLENGE, HELLO and HELLO_ACK, which no seal follows. Encoded bytes, of any content.
+bool IsGreeting(std::string_view bytes);
+
+// said: all that was said on the connection before, encoded. Sign sets mac. Verify returns false if
+// mac was made with another key, after something else, or for other content.
+void Sign(const ClusterKey& key, std::string_view said, Hello& hello);
+void Sign(const ClusterKey& key, std::string_view said, HelloAck& ack);
+bool Verify(const ClusterKey& key, std::string_view said, const Hello& hello);
+bool Verify(const ClusterKey& key, std::string_view said, const HelloAck& ack);
 
 // Announces `length` bytes: the cells of planes [plane, plane + n_planes) of the promise's pages
 // [first_page, first_page + n_pages), page after page, plane after plane inside a page.
 //
 //   0 magic 4 | 4 version 2 | 6 zero 2 | 8 ticket id 16 | 24 epoch 4 | 28 plane 4 | 32 n_planes 4 |
 //   36 first_page 4 | 40 n_pages 4 | 44 length 4 | 48 sender 8 | 56 receiver 8 | 64 chunk_seq 4 |
-//   68 zero 4 | 72 payload_crc 4 | 76 header_crc 4
+//   68 zero 4 | 72 payload_crc 4 | 76 number 8 | 84 mac 16 | 100 header_crc 4
 //
 // payload_crc covers bytes 8..47 (the identity of the chunk) and then the payload, so that a
-// payload swapped with another chunk's does not pass; header_crc covers bytes 0..75.
+// payload swapped with another chunk's does not pass; header_crc covers bytes 0..99. number and mac
+// are 0 where the connection has no MAC.
 struct ChunkHeader {
   Handoff handoff;
   uint32_t plane = 0, n_planes = 0, first_page = 0, n_pages = 0;
@@ -175,8 +193,10 @@ struct ChunkHeader {
   uint32_t chunk_seq = 0;
   uint32_t zero = 0;
   uint32_t payload_crc = 0;
+  uint64_t number = 0;            // of the chunks signed on this connection
+  std::array<uint8_t, 16> mac{};  // of the header with a zero mac, and the payload
 };
-inline constexpr size_t kChunkHeaderBytes = 80;
+inline constexpr size_t kChunkHeaderBytes = 104;
 using ChunkHeaderBytes = std::array<uint8_t, kChunkHeaderBytes>;
 
 ChunkHeaderBytes Encode(const ChunkHeader& header);

@@ -47,6 +47,7 @@ baton bench relay MODEL        prefill shared by processes of this machine
   --schemes one,kvr-s,streaming --memory (peaks) --noise 8 (links also at 1/8)
 baton bench relay --simulate   by simulated workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside plain TCP: --seconds 2
+  --macs (instead: with MACs beside without, and at 10 Gbit/s)
 )";
 
 constexpr char kLoadHelp[] =
@@ -384,6 +385,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
   {
     TransferBenchOptions& options = state.transfer_options;
     CLI::App* app = state.transfer = add("transfer", &options.json);
+    app->add_flag("--macs", options.macs);
     AddSeconds(app, &options.seconds);
   }
 }

@@ -138,7 +138,7 @@ void CheckTransfer(const Config& config, Report* report) {
   pool.page_stride = kBytes;
   pool.n_pages = 1;
   pool.planes.push_back({.offset = 0, .bytes = kBytes});
-  TransferOptions options;
+  TransferOptions options = config.decode.worker.transfer;
   options.listen_host = config.cluster.worker_host;
   const TransferFacts facts{.incarnation = RandomId()};
   const auto transfer = Transfer::Start(options, facts, pool, [](TransferEvent) {});

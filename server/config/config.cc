@@ -82,6 +82,7 @@ void DeclareSections(Settings* settings) {
   settings->Section("router", "Which workers take a request, and what becomes of it if they fail.");
   settings->Section("prefill", "Workers that compute prompts.");
   settings->Section("decode", "Workers that compute tokens; colocated ones do both.");
+  settings->Section("kvtransfer", "How KV travels between workers.");
   settings->Section("cluster", "How the processes of a cluster find each other.");
   settings->Section("log", "What is written to stderr.");
   settings->Section("lab",

@@ -70,6 +70,9 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
       {kTotal, "baton_kv_held_pages_total",
        "KV pages of handoffs that this worker had already, so that they were not sent.", labels,
        [](const auto& m) { return m.transfer.held_pages; }},
+      {kTotal, "baton_kv_signed_chunks_total",
+       "KV chunks sent with a MAC, over networks that are not in kvtransfer.trusted_cidrs.", labels,
+       [](const auto& m) { return m.transfer.signed_chunks; }},
       {kTotal, "baton_kv_resent_chunks_total", "KV chunks sent again.", labels,
        [](const auto& m) { return m.transfer.resent_chunks; }},
       {kTotal, "baton_kv_kept_chunks_total",
@@ -90,6 +93,18 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
                     "KV chunks that came and were not taken.",
                     With(labels, {{"reason", std::string(NameOf(static_cast<ChunkRefusal>(why)))}}),
                     [why](const auto& m) { return m.transfer.refused_chunks[why]; }});
+  }
+  for (size_t why = 0; why < kPeerRefusals; ++why) {
+    rows.push_back({kTotal, "baton_kv_peers_refused_total",
+                    "Connections and messages for KV that were not taken.",
+                    With(labels, {{"reason", std::string(NameOf(static_cast<PeerRefusal>(why)))}}),
+                    [why](const auto& m) { return m.transfer.refused_peers[why]; }});
+  }
+  for (size_t why = 0; why < kTicketRefusals; ++why) {
+    rows.push_back(
+        {kTotal, "baton_kv_tickets_refused_total", "Tickets for KV that were not taken.",
+         With(labels, {{"reason", std::string(NameOf(static_cast<TicketRefusal>(why)))}}),
+         [why](const auto& m) { return m.transfer.refused_tickets[why]; }});
   }
   return rows;
 }

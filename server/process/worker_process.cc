@@ -15,6 +15,7 @@
 #include "engine/load_backend.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/links/ucx_link.h"
+#include "kvtransfer/protocol/networks.h"
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
 #include "proto/control_channel.h"
@@ -127,8 +128,18 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   start.key = process.key;
   ASSIGN_OR_RETURN(start.certificate, CertificateOf(config.cluster, start.role));
   const LinkPace pace = PaceOf(config.lab.link);
+  const TransferOptions& transfer = ConfigOf(config, role).worker.transfer;
+  ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(transfer.ports));
+  const UcxPorts ports{range, transfer.allowed_cidrs};
+  ASSIGN_OR_RETURN(const Networks allowed,
+                   Networks::Parse(transfer.allowed_cidrs, "kvtransfer.allowed_cidrs"));
+  if (allowed.ContainAll() && !config.cluster.worker_host.starts_with("127.")) {
+    LogWarn(
+        "every host may reach the KV ports, and UCX trusts it: name the workers' networks in "
+        "kvtransfer.allowed_cidrs (docs/SECURITY.md)");
+  }
   start.make_link =
-      Paced([host = config.cluster.worker_host] { return MakeUcxLink(host, 0); }, pace);
+      Paced([host = config.cluster.worker_host, ports] { return MakeUcxLink(host, ports); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
   if (!config.lab.cuts_through) start.filter = std::make_shared<WholePlanes>();
   start.compile_grammar = WorkerGrammars(config.model.path);

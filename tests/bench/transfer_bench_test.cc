@@ -15,6 +15,14 @@ TEST_CASE("the transfer benchmark runs and verifies what it moves") {
   for (const KernelResult& result : *results) CHECK(result.value > 0);
 }
 
+TEST_CASE("the transfer benchmark compares handoffs with MACs with those without") {
+  const auto results = MeasureTransfer({.seconds = 0.01, .handoff_bytes = 16 << 20, .macs = true});
+  INFO(results.status());
+  REQUIRE(results.ok());
+  REQUIRE(results->size() == 12);
+  for (const KernelResult& result : *results) CHECK(result.value > 0);
+}
+
 TEST_CASE("measure", "[.][measure]") { REQUIRE(RunTransferBench({}).ok()); }
 
 }  // namespace

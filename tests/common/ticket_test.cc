@@ -11,9 +11,11 @@ Ticket SampleTicket() {
   ticket.id = {0x0123456789abcdefull, 0xfedcba9876543210ull};
   ticket.epoch = 3;
   ticket.request_id = 42;
+  ticket.source = 6;
   ticket.sink = 7;
   ticket.kv_pages = 5;
   ticket.promise_pages = 9;
+  ticket.expires_us = 1'000'000;
   return ticket;
 }
 
@@ -27,6 +29,15 @@ TEST_CASE("a signed ticket verifies under its key only") {
   CHECK_FALSE(VerifyTicket(other, ticket));
 }
 
+TEST_CASE("the id of a key tells keys apart, and a ticket says which one signed it") {
+  const ClusterKey key{1}, other{2};
+  CHECK(KeyIdOf(key) == KeyIdOf(ClusterKey{1}));
+  CHECK(KeyIdOf(key) != KeyIdOf(other));
+  Ticket ticket = SampleTicket();
+  SignTicket(key, ticket);
+  CHECK(ticket.key_id == KeyIdOf(key));
+}
+
 TEST_CASE("changing any field breaks the signature") {
   const ClusterKey key{1, 2, 3};
   const std::function<void(Ticket&)> changes[] = {
@@ -36,6 +47,8 @@ TEST_CASE("changing any field breaks the signature") {
       [](Ticket& t) { ++t.promise_pages; }, [](Ticket& t) { t.mac[31] ^= 1; },
       [](Ticket& t) { ++t.promise.high; },  [](Ticket& t) { ++t.promise.low; },
       [](Ticket& t) { ++t.first_page; },    [](Ticket& t) { ++t.n_pages; },
+      [](Ticket& t) { ++t.source; },        [](Ticket& t) { ++t.held_pages; },
+      [](Ticket& t) { ++t.expires_us; },    [](Ticket& t) { ++t.key_id; },
   };
   for (const auto& change : changes) {
     Ticket ticket = SampleTicket();

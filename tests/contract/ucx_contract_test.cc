@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::unique_ptr<Link> MakeLink() {
-  auto link = MakeUcxLink("127.0.0.1", 0);
+  auto link = MakeUcxLink("127.0.0.1");
   REQUIRE(link.ok());
   return *std::move(link);
 }

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   BATON_CHECK(argc == 2);
   const bool accept = std::string_view(argv[1]) == "accept";
-  auto made = baton::MakeUcxLink("127.0.0.1", 0);
+  auto made = baton::MakeUcxLink("127.0.0.1");
   BATON_CHECK(made.ok());
   const std::unique_ptr<baton::Link> link = *std::move(made);
   std::printf("%s\n", link->address().c_str());

@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Link>> MakeUcxLinkWithoutAcks() {
-  ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1", 0));
+  ASSIGN_OR_RETURN(std::unique_ptr<Link> link, MakeUcxLink("127.0.0.1"));
   auto tapped = std::make_unique<TappedLink>(std::move(link));
   WithholdAcks(tapped.get());
   return tapped;

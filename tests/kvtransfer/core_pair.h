@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/kvtransfer/core_cluster.h"
@@ -12,12 +13,13 @@ namespace baton {
 
 inline const std::vector<int64_t> kPlanes = {100, 260, 40};
 
-// One source and one sink with `lent` pages of 16.
+// One source and one sink with `lent` pages of 16. trusted: no network, and all have MACs; or all.
 struct CorePair {
-  explicit CorePair(uint64_t seed, int32_t lent = 16, int64_t chunk_bytes = 400)
+  explicit CorePair(uint64_t seed, int32_t lent = 16, int64_t chunk_bytes = 400,
+                    const std::string& trusted = "0.0.0.0/0")
       : cluster(seed),
-        source(cluster.Add(Options(1, chunk_bytes), 16, kPlanes)),
-        sink(cluster.Add(Options(2, chunk_bytes), 16, kPlanes)) {
+        source(cluster.Add(Options(1, chunk_bytes, trusted), 16, kPlanes)),
+        sink(cluster.Add(Options(2, chunk_bytes, trusted), 16, kPlanes)) {
     for (int32_t page = 0; page < 16; ++page) {
       source.pool.FillPage(page, 5);
       source.owned.erase(page);
@@ -25,8 +27,10 @@ struct CorePair {
     }
     sink.Lend(lent, cluster.now_us);
   }
-  static NodeOptions Options(Incarnation incarnation, int64_t chunk_bytes) {
+  static NodeOptions Options(Incarnation incarnation, int64_t chunk_bytes,
+                             const std::string& trusted = "0.0.0.0/0") {
     NodeOptions options = TestOptions(incarnation);
+    options.trusted_cidrs = trusted;
     options.chunk_bytes = chunk_bytes;
     options.window_bytes = 1'000;
     return options;

@@ -156,7 +156,8 @@ TEST_CASE("inflow: one that waits for the engine delays no other handoff") {
   REQUIRE(CoreCluster::Find<HandoffNoRoom>(pair.source) != nullptr);
   CoreNode& other = pair.cluster.Add(CorePair::Options(3, 260), 4, kPlanes);
   const Ticket ordinary = MakeTicket(2, 2, 1, 4);  // all lent pages
-  other.core->Handle(OpenHandoff{ordinary, 2, pair.sink.link->address()}, pair.cluster.now_us);
+  other.core->Handle(OpenHandoff{From(3, ordinary), 2, pair.sink.link->address()},
+                     pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffPromised>(other) != nullptr);
   const ReceivePoolChanged* changed = nullptr;
@@ -270,8 +271,8 @@ struct Epochs {
         tail(cluster.Add(CorePair::Options(2, 260), 8, kPlanes)),
         second(cluster.Add(CorePair::Options(3, 260), 4, kPlanes)) {}
   void Open(CoreNode& head, Epoch epoch) {
-    head.core->Handle(OpenHandoff{MakeTicket(1, 2, 1, 0, epoch), 2, tail.link->address()},
-                      cluster.now_us);
+    const Ticket ticket = From(head.options.facts.incarnation, MakeTicket(1, 2, 1, 0, epoch));
+    head.core->Handle(OpenHandoff{ticket, 2, tail.link->address()}, cluster.now_us);
     cluster.RunUntilQuiet();
   }
   void Await(Epoch epoch) {

@@ -159,8 +159,8 @@ class Run {
   }
   Handoff& Plan(const Ticket& ticket, size_t sink) {
     Handoff& handoff = handoffs_[ticket.id.high];
-    handoff.ticket = ticket;
     handoff.source = Random(2);
+    handoff.ticket = From(Source(handoff.source).options.facts.incarnation, ticket);
     handoff.sink = sink;
     for (int32_t i = 0; i < ticket.n_pages; ++i) handoff.pages.push_back(int32_t(Random(kPages)));
     // Plane after plane as prefill does; the pages of a plane come in one to three pieces.

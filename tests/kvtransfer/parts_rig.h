@@ -65,8 +65,9 @@ struct PartsRig {
   }
   void Lend() { sink.Lend(kPromised, cluster.now_us); }
   void Open(size_t n) {
-    sources[n].node->core->Handle(OpenHandoff{sources[n].ticket, 2, sink.link->address()},
-                                  cluster.now_us);
+    const Incarnation self = sources[n].node->options.facts.incarnation;
+    sources[n].node->core->Handle(
+        OpenHandoff{From(self, sources[n].ticket), 2, sink.link->address()}, cluster.now_us);
   }
   // Sends all planes of a source's pages; page i of the prompt is page i of the pool.
   void SendAll(size_t n) {

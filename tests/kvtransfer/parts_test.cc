@@ -219,7 +219,7 @@ TEST_CASE("parts: of several attempts the latest lives, whichever of its tickets
   Ticket main = MakeMain(1, 2, 6, 8, 4, 2);
   const Ticket later = later_is_part ? MakePart(main, 7, 3, 1) : main;
   CoreNode& other = rig.AddSource(9);
-  other.core->Handle(OpenHandoff{later, 2, rig.sink.link->address()}, rig.cluster.now_us);
+  other.core->Handle(OpenHandoff{From(9, later), 2, rig.sink.link->address()}, rig.cluster.now_us);
   rig.RunUntilQuiet();
   if (main_open) CHECK(rig.Ended(0)->code() == StatusCode::kAborted);
   if (part_open) CHECK(rig.Ended(1)->code() == StatusCode::kAborted);

@@ -27,19 +27,15 @@ TEST_CASE("connections: one for each peer and address, ready when its HELLO is a
   CHECK(Only<ConnectionReady>(rig.Effects()).connection == id);
 }
 
-TEST_CASE("connections: an answer of another process, or to another HELLO, gives the peer up") {
+TEST_CASE("connections: an answer of another process, or a refusal, gives the peer up") {
   const auto loss_after = [](const std::function<void(wire::HelloAck&)>& change) {
     Rig rig;
     const ConnectionId id = rig.connections.ConnectTo(7, "there", 0);
-    wire::HelloAck ack{.from = 7, .nonce = id, .difference = {}};
-    change(ack);
-    wire::Sign(kTestKey, ack);
-    rig.Receive(id, ack);
+    rig.Answer(id, change);
     CHECK(rig.link.closed == std::vector<ConnectionId>{id});
     return Only<ConnectionOver>(rig.Effects());
   };
   CHECK(loss_after([](wire::HelloAck& ack) { ack.from = 8; }).loss == Loss::kGone);
-  CHECK(loss_after([](wire::HelloAck& ack) { ++ack.nonce; }).loss == Loss::kGone);
   const ConnectionOver refused = loss_after([](wire::HelloAck& ack) {
     ack.code = static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition);
     ack.difference = "KV layout differs";
@@ -65,8 +61,9 @@ TEST_CASE("connections: only messages that this end may get are handed on, once 
     rig.Receive(both, wire::Cancel{kHandoff, 1, "x"});
     CHECK(rig.Effects().size() == 1);
   }
-  rig.Receive(in, rig.Hello(5));  // a repeated greeting
+  rig.Receive(in, wire::Hello{});  // repeated greetings
   rig.Receive(out, wire::HelloAck{});
+  rig.Receive(out, wire::Challenge{});
   CHECK(rig.Effects().empty());
   CHECK(rig.link.closed.empty());
 
@@ -78,7 +75,7 @@ TEST_CASE("connections: only messages that this end may get are handed on, once 
   rig.Receive(out, wire::Ack{kHandoff, 3});  // the connection is closed
   CHECK(rig.Effects().empty());
 
-  rig.connections.On(ConnectionAccepted{9'000}, 0);
+  rig.Begin(9'000);
   rig.Receive(9'000, wire::Done{kHandoff, 1, 2});
   CHECK(Only<ConnectionOver>(rig.Effects()).loss == Loss::kGone);
 }
@@ -127,7 +124,7 @@ TEST_CASE("connections: a silent peer is asked, and given up after its timeout")
 
 TEST_CASE("connections: one without HELLO ends as broken") {
   Rig rig;
-  rig.connections.On(ConnectionAccepted{9'000}, 0);
+  rig.Begin(9'000);
   rig.connections.ConnectTo(7, "there", 0);
   rig.connections.Tick(1'990'000);
   CHECK(rig.Effects().empty());
@@ -187,17 +184,99 @@ TEST_CASE("connections: a chunk is offered only if its header is whole and names
 
 TEST_CASE("connections: bounded in number, and none comes in once this process shuts down") {
   Rig rig;
-  for (ConnectionId id = 1; id <= PeerConnections::kMaxConnections; ++id)
-    rig.connections.On(ConnectionAccepted{id}, 0);
-  CHECK(rig.link.closed.empty());
-  rig.connections.On(ConnectionAccepted{50'000}, 0);
-  CHECK(rig.link.closed == std::vector<ConnectionId>{50'000});
+  for (size_t i = 0; i < PeerConnections::kMaxPeers; ++i) rig.Accept(5 + i);
+  rig.link.closed.clear();
+  const std::string said = rig.Begin(50'000);
+  rig.Receive(50'000, rig.Hello(4, said));
+  const auto ack = rig.link.Take<wire::HelloAck>(50'000);
+  CHECK(ack.code == static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kCrowded) == 1);
   rig.connections.CloseAll();
-  CHECK(rig.Effects().size() == PeerConnections::kMaxConnections);
+  CHECK(rig.Effects().size() == PeerConnections::kMaxPeers + 1);
   rig.setup.shutting_down = true;
-  rig.connections.On(ConnectionAccepted{50'001}, 0);
+  rig.connections.On(ConnectionAccepted{50'001, "there"}, 0);
   CHECK(rig.link.closed.back() == 50'001);
   CHECK(rig.Effects().empty());
+}
+
+TEST_CASE("connections: strangers have few places, and half of them for one host") {
+  constexpr size_t kPlaces = PeerConnections::kMaxStrangers;
+  Rig rig;
+  const ConnectionId member = rig.Accept(5);
+  std::map<ConnectionId, std::string> said;
+  for (ConnectionId id = 1; id <= kPlaces; ++id)  // the first host takes half, and not more
+    said[id] = rig.Begin(id, "first:1");
+  CHECK(rig.link.closed.size() == kPlaces / 2);
+  for (ConnectionId id = kPlaces + 1; id <= 2 * kPlaces; ++id)
+    said[id] = rig.Begin(id, absl::StrCat("10.0.0.", id, ":", id));
+  CHECK(rig.link.closed.size() == kPlaces);  // all of the first host, and nobody else
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kCrowded) == kPlaces);
+  for (const ConnectionId id : rig.link.closed) CHECK(id <= kPlaces);
+  rig.Effects();
+  // A member among them is let in, and takes no place any more; nobody else noticed.
+  const ConnectionId newest = 2 * kPlaces;
+  rig.Receive(newest, rig.Hello(6, said[newest]));
+  CHECK(rig.link.Take<wire::HelloAck>(newest).code == 0);
+  for (const ConnectionId id : {member, newest}) {
+    rig.Receive(id, wire::Ping{3});
+    CHECK(rig.link.Take<wire::Pong>(id).seq == 3);
+  }
+  CHECK(rig.Effects().empty());
+  rig.connections.Tick(2'000'000);
+  CHECK(rig.Effects().size() == kPlaces - 1);
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kSilent) == kPlaces - 1);
+}
+
+TEST_CASE("connections: a HELLO is good for its connection only, whoever recorded it") {
+  Rig rig;
+  const std::string first = rig.Begin(1), second = rig.Begin(2);
+  CHECK(first != second);
+  const wire::Hello recorded = rig.Hello(5, first);
+  rig.Receive(1, recorded);
+  CHECK(rig.link.Take<wire::HelloAck>(1).code == 0);
+  rig.Receive(2, recorded);
+  CHECK(rig.link.sent.empty());
+  CHECK(Only<ConnectionOver>(rig.Effects()).connection == 2);
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kProof) == 1);
+  rig.Receive(1, wire::Ping{3});  // the member did not notice
+  rig.link.Take<wire::Pong>(1);
+
+  ClusterKey other = kTestKey;
+  other[0] ^= 1;
+  const std::string third = rig.Begin(3);
+  wire::Hello foreign = rig.Hello(5, third);
+  foreign.key_id = KeyIdOf(other);
+  wire::Sign(other, third, foreign);
+  rig.Receive(3, foreign);
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kOtherKey) == 1);
+  rig.Begin(4);
+  rig.Receive(4, wire::Ping{1});
+  CHECK(Refused(rig.setup.counters, PeerRefusal::kNoHello) == 1);
+  CHECK(rig.link.closed == std::vector<ConnectionId>{2, 3, 4});
+}
+
+// An attacker between the ends cannot make them do without MACs.
+TEST_CASE("connections: who wants MACs is part of what HELLO proves") {
+  NodeOptions options = TestOptions(2);
+  options.trusted_cidrs = "10.1.0.0/16";
+  TestPool pool(4, {60, 40});
+  RecordingLink link;
+  TransferSetup setup{
+      .options = options, .facts = options.facts, .pool = pool.view(), .link = &link};
+  PeerConnections connections(&setup);
+  const auto challenge = [&](ConnectionId id, const std::string& from) {
+    connections.On(ConnectionAccepted{id, from}, 0);
+    return link.Take<wire::Challenge>(id);
+  };
+  CHECK(challenge(1, "10.1.2.3:5").wants_mac == 0);
+  CHECK(challenge(2, "127.0.0.1:5").wants_mac == 0);  // this machine: listen_host
+  wire::Challenge wanted = challenge(3, "10.2.2.3:5");
+  CHECK(wanted.wants_mac == 1);
+  wanted.wants_mac = 0;  // as the peer gets it
+  const ConnectedPeers peer;
+  const wire::Hello hello = peer.Hello(5, wire::Encode(wanted));
+  connections.On(MessageArrived{3, wire::Encode(hello)}, 0);
+  CHECK(Refused(setup.counters, PeerRefusal::kProof) == 1);
 }
 
 }  // namespace

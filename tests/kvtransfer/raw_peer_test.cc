@@ -26,15 +26,17 @@ struct RawPeer {
     return options;
   }
   void Hello() {
+    const std::string said = wire::Encode(Next<wire::Challenge>());
     wire::Hello hello{.from = 1,
                       .to = 2,
-                      .nonce = 9,
+                      .nonce = {9},
+                      .key_id = KeyIdOf(kTestKey),
                       .identity = {.model_fingerprint = 77,
                                    .numerics_id = "cpu-x86",
                                    .layout_id = "test",
                                    .n_planes = 2,
                                    .plane_digest = Crc32c(kPlanes.data(), 16)}};
-    wire::Sign(kTestKey, hello);
+    wire::Sign(kTestKey, said, hello);
     Send(hello);
     REQUIRE(Next<wire::HelloAck>().code == 0);
   }
@@ -190,8 +192,8 @@ TEST_CASE("a chunk without a bounce slot waits for one, or is refused when its h
     peer.Announce(peer.Page(kTicket, 0, 0));
     peer.Announce(peer.Page(kTicket, 1, 1));
     // One receive is posted, one chunk is held.
-    for (int i = 0; i < 10 && peer.sink.core->n_operations() < 2; ++i)
-      peer.cluster.Turn(peer.sink), peer.cluster.network.Step();
+    peer.cluster.network.Step(), peer.cluster.network.Step();
+    peer.cluster.Turn(peer.sink);
     REQUIRE(peer.sink.core->n_operations() == 2);
     if (cancel) {
       peer.sink.core->Handle(CancelHandoff{kTicket.id, 1}, peer.cluster.now_us);
@@ -248,6 +250,7 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
   CHECK(loses([](RawPeer& peer) { peer.link->Send(peer.connection, ""); }, Harm::kDamage));
   CHECK(loses([](RawPeer& peer) { peer.Send(wire::Promise{kHandoff, 1, 1}); }));
   CHECK(loses([](RawPeer& peer) { peer.Send(wire::HelloAck{}); }));
+  CHECK(loses([](RawPeer& peer) { peer.Send(wire::Challenge{}); }));
   CHECK(loses([](RawPeer& peer) {
     wire::ChunkHeader header = peer.Page(kTicket, 0, 0);
     header.receiver = 3;
@@ -276,12 +279,14 @@ TEST_CASE("a peer that breaks the protocol loses its connection, and its pages c
 TEST_CASE("without a valid HELLO nothing is answered and the connection ends") {
   {
     RawPeer peer;
+    peer.Next<wire::Challenge>();
     peer.Send(wire::Open{kTicket});
     CHECK(peer.Silent());
     CHECK(peer.Lost());
   }
   {
     RawPeer peer;
+    peer.Next<wire::Challenge>();
     wire::Hello hello;
     peer.Send(hello);  // no MAC
     CHECK(peer.Silent());

@@ -154,7 +154,7 @@ TEST_CASE("a sink that waits for room keeps its place when its connection breaks
   pair.Open(MakeTicket(1, 2, 1, 2));
   pair.cluster.RunUntilQuiet();
   CoreNode& other = pair.cluster.Add(CorePair::Options(3, 400), 4, kPlanes);
-  other.core->Handle(OpenHandoff{MakeTicket(2, 2, 1, 2), 2, pair.sink.link->address()},
+  other.core->Handle(OpenHandoff{From(3, MakeTicket(2, 2, 1, 2)), 2, pair.sink.link->address()},
                      pair.cluster.now_us);
   pair.cluster.RunUntilQuiet();
   pair.cluster.CutConnections(pair.source);

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr Incarnation kSource = 5, kOther = 6;
+constexpr Incarnation kSource = kTestSource, kOther = 6;
 
 struct Rig : ConnectedPeers {  // each chunk needs one of two slots
   explicit Rig(int32_t lent = 8) : ConnectedPeers(/*gap=*/8), from(Accept(kSource)) {
@@ -119,7 +119,7 @@ TEST_CASE("sinks: a handoff is promised, received, and answered the same after i
 TEST_CASE("sinks: who asked first is promised first, and a suspended one keeps its place") {
   Rig rig(/*lent=*/3);
   const ConnectionId other = rig.Accept(kOther);
-  const Ticket second = MakeTicket(2, 2, 2, 3), third = MakeTicket(3, 2, 1, 1);
+  const Ticket second = MakeTicket(2, 2, 2, 3), third = From(kOther, MakeTicket(3, 2, 1, 1));
   rig.FromSource(rig.from, wire::Open{kTicket});
   rig.link.Take<wire::Promise>(rig.from);
   rig.FromSource(rig.from, wire::Open{second});
@@ -331,7 +331,7 @@ TEST_CASE("sinks: one source fails, all fail, and pages come back when nothing w
   }
   SECTION("one that has pages of another comes") {
     const ConnectionId other = rig.Accept(kOther);
-    rig.FromSource(other, wire::Open{MakePart(last, 4, 1, 1)});
+    rig.FromSource(other, wire::Open{From(kOther, MakePart(last, 4, 1, 1))});
   }
   SECTION("cancelled by the engine, after one is committed") {
     rig.link.sent.clear();
@@ -374,7 +374,7 @@ TEST_CASE("sinks: a broken connection keeps what arrived, that of a peer given u
 TEST_CASE("sinks: a chunk of another connection or handoff is refused with a reason") {
   Rig rig;
   const ConnectionId other = rig.Accept(kOther);
-  rig.FromSource(other, wire::Open{kTicket});
+  rig.FromSource(other, wire::Open{From(kOther, kTicket)});
   rig.link.Take<wire::Promise>(other);
   rig.Announce(kTicket, 0, 0);  // of the first source
   CHECK(rig.link.Take<wire::Nack>(rig.from).reason == wire::NackReason::kUnknownTicket);

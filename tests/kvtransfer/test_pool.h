@@ -73,6 +73,8 @@ inline bool SamePage(TestPool& a, int32_t page_a, TestPool& b, int32_t page_b) {
   return true;
 }
 
+inline constexpr Incarnation kTestSource = 1;  // of the tickets below
+
 inline const ClusterKey kTestKey = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t promise_pages,
@@ -80,15 +82,23 @@ inline Ticket MakeTicket(uint64_t n, Incarnation sink, int32_t kv_pages, int32_t
   Ticket ticket{.id = {n, ~n},
                 .epoch = epoch,
                 .request_id = 1000 + n,
+                .source = kTestSource,
                 .sink = sink,
                 .promise = {n, ~n},
                 .kv_pages = kv_pages,
                 .promise_pages = promise_pages,
-                .n_pages = kv_pages};
+                .n_pages = kv_pages,
+                .expires_us = INT64_MAX};
   SignTicket(kTestKey, ticket);
   return ticket;
 }
 
+// Returns the same ticket for another source.
+inline Ticket From(Incarnation source, Ticket ticket) {
+  ticket.source = source;
+  SignTicket(kTestKey, ticket);
+  return ticket;
+}
 // Returns the ticket of another source of `last`'s promise: pages [first_page, first_page +
 // n_pages).
 inline Ticket MakePart(const Ticket& last, uint64_t n, int32_t first_page, int32_t n_pages) {
@@ -115,6 +125,7 @@ struct NodeOptions : TransferOptions {
 };
 inline NodeOptions TestOptions(Incarnation incarnation) {
   NodeOptions options;
+  options.trusted_cidrs = "0.0.0.0/0";  // no MAC
   options.facts = {.incarnation = incarnation,
                    .key = kTestKey,
                    .model_fingerprint = 77,
@@ -126,6 +137,12 @@ inline NodeOptions TestOptions(Incarnation incarnation) {
 // Refused chunks: for this reason, or all.
 inline uint64_t Refused(const TransferCounters& counters, ChunkRefusal why) {
   return counters.refused_chunks[static_cast<size_t>(why)];
+}
+inline uint64_t Refused(const TransferCounters& counters, PeerRefusal why) {
+  return counters.refused_peers[static_cast<size_t>(why)];
+}
+inline uint64_t Refused(const TransferCounters& counters, TicketRefusal why) {
+  return counters.refused_tickets[static_cast<size_t>(why)];
 }
 inline uint64_t Refused(const TransferCounters& counters) {
   const auto& refused = counters.refused_chunks;

@@ -297,7 +297,7 @@ TEST_CASE("a later epoch replaces an earlier one at the sink") {
   first.core->Handle(OpenHandoff{MakeTicket(1, 2, 1, 8, 1), 2, sink.link->address()},
                      cluster.now_us);
   cluster.RunUntilQuiet();
-  second.core->Handle(OpenHandoff{MakeTicket(1, 2, 1, 8, 2), 2, sink.link->address()},
+  second.core->Handle(OpenHandoff{From(3, MakeTicket(1, 2, 1, 8, 2)), 2, sink.link->address()},
                       cluster.now_us);
   cluster.RunUntilQuiet();
   CHECK(CoreCluster::Find<HandoffEnded>(first)->status.code() == absl::StatusCode::kAborted);

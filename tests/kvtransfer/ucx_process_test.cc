@@ -49,7 +49,7 @@ struct SourceHere {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   absl::StatusOr<std::unique_ptr<Link>> MakeTappedUcxLink() {
-    ASSIGN_OR_RETURN(auto link, MakeUcxLink("127.0.0.1", 0));
+    ASSIGN_OR_RETURN(auto link, MakeUcxLink("127.0.0.1"));
     auto tapped = std::make_unique<TappedLink>(std::move(link));
     tap = tapped.get();
     return tapped;

@@ -2,12 +2,16 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 #include <thread>
 
+#include "kvtransfer/links/socket_filter.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "lab/paced_link.h"
 #include "tests/kvtransfer/process_view.h"
@@ -58,7 +62,7 @@ TEST_CASE("a promise that two sources fill over UCX is whole, whoever opens firs
     head.pool().FillPage(page, 4);
   }
   sink.LendAll();
-  const Ticket main = MakeMain(1, 2, 7, 8, 4), part = MakePart(main, 2, 0, 4);
+  const Ticket main = MakeMain(1, 2, 7, 8, 4), part = From(3, MakePart(main, 2, 0, 4));
   const bool part_first = GENERATE(true, false);
   if (part_first) {
     head.Open(part, sink);
@@ -89,7 +93,7 @@ TEST_CASE("a slow link's rate and latency are known after a handoff and a silenc
   NodeOptions options = TestOptions(1);
   options.chunk_bytes = 100'000;
   const auto start_paced = [](const NodeOptions& o, const PoolView& pool, auto on_event) {
-    const auto make_link = [] { return MakeUcxLink("127.0.0.1", 0); };
+    const auto make_link = [] { return MakeUcxLink("127.0.0.1"); };
     return Transfer::StartOver(Paced(make_link, {.bytes_per_second = 2e7, .latency_us = 5'000}), o,
                                o.facts, pool, std::move(on_event));
   };
@@ -154,17 +158,99 @@ TEST_CASE("the address is where it listens; a taken port and a foreign address a
   REQUIRE(node.status().ok());
   NodeOptions options = TestOptions(2);
   const std::string address = node.transfer().address();
-  options.listen_port = std::stoi(address.substr(address.rfind(':') + 1));
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  options.ports = absl::StrCat(port, "-", port + 1);  // two ports, and one is taken
   UcxNode same_port(options, 2, {64});
   INFO(same_port.status());
   CHECK_FALSE(same_port.status().ok());
-  CHECK(same_port.status().message().find(address) != absl::string_view::npos);
+  CHECK(same_port.status().message().find(options.ports) != absl::string_view::npos);
+  options.ports = absl::StrCat(port - 300, "-", port - 1);  // some are free
+  UcxNode in_range(options, 2, {64});
+  INFO(in_range.status());
+  REQUIRE(in_range.status().ok());
+  const std::string other = in_range.transfer().address();
+  const int picked = std::stoi(other.substr(other.rfind(':') + 1));
+  CHECK(picked >= port - 300);
+  CHECK(picked < port);
   for (const char* host : {"203.0.113.9", "0.0.0.0", "localhost"}) {
     options.listen_host = host;
     UcxNode foreign(options, 2, {64});
     INFO(foreign.status());
     CHECK(foreign.status().code() == absl::StatusCode::kInvalidArgument);
   }
+}
+
+// A worker's own address is trusted without being named; either end's wish is enough.
+TEST_CASE("KV between two ends that do not trust the network has MACs, and arrives as without") {
+  const auto signs = [](const char* of_source, const char* of_sink) {
+    NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+    options[0].trusted_cidrs = of_source;
+    options[1].trusted_cidrs = of_sink;
+    UcxNode source(options[0], 4, {300'000}), sink(options[1], 4, {300'000});
+    for (int32_t page = 0; page < 4; ++page) source.pool().FillPage(page, 8);
+    sink.LendAll();
+    const Ticket ticket = MakeTicket(1, 2, 4, 4);
+    source.Open(ticket, sink);
+    source.SendAndCommit(ticket, Pages(4));
+    const auto arrived = sink.Wait<HandoffArrived>();
+    REQUIRE(arrived.has_value());
+    for (int32_t i = 0; i < 4; ++i)
+      CHECK(SamePage(source.pool(), i, sink.pool(), arrived->pages[size_t(i)]));
+    CHECK(source.Wait<HandoffEnded>()->status.ok());
+    const TransferCounters counters = source.transfer().counters();
+    CHECK((counters.signed_chunks == 0 || counters.signed_chunks == counters.chunks_sent));
+    return counters.signed_chunks > 0;
+  };
+  CHECK_FALSE(signs("10.0.0.0/8", "10.0.0.0/8"));
+  CHECK(signs("", "127.0.0.0/8"));
+  CHECK(signs("127.0.0.0/8", ""));
+}
+
+// Whether a TCP connection from this address of the machine to `port` of 127.0.0.1 comes about.
+bool Reaches(const char* from, int port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  ::inet_pton(AF_INET, from, &address.sin_addr);
+  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  pollfd ready{fd, POLLOUT, 0};
+  const bool reached = ::poll(&ready, 1, 300) == 1 && (ready.revents & POLLERR) == 0;
+  ::close(fd);
+  return reached;
+}
+
+int PortOf(int socket) {
+  sockaddr_in address{};
+  socklen_t length = sizeof(address);
+  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  return ntohs(address.sin_port);
+}
+
+// A few bytes of a stranger would end a process with UCX 1.13.
+TEST_CASE("packets of hosts that are not allowed do not reach UCX, those of workers do") {
+  in_addr host{};
+  ::inet_pton(AF_INET, "127.0.0.1", &host);
+  NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+  const size_t before = ListenersAt(host).size();
+  UcxNode open(options[0], 2, {64});
+  REQUIRE(ListenersAt(host).size() == before + 2);
+  for (const int socket : ListenersAt(host)) CHECK(Reaches("127.0.0.9", PortOf(socket)));
+  options[1].allowed_cidrs = "10.0.0.0/8,127.0.0.7";
+  UcxNode guarded(options[1], 2, {64});
+  guarded.LendAll();
+  int n_guarded = 0;
+  for (const int socket : ListenersAt(host)) {
+    n_guarded += !Reaches("127.0.0.9", PortOf(socket));
+    CHECK(Reaches("127.0.0.7", PortOf(socket)));
+  }
+  CHECK(n_guarded == 2);
+  const Ticket ticket = MakeTicket(1, 2, 2, 2);
+  open.Open(ticket, guarded);
+  open.SendAndCommit(ticket, Pages(2));
+  CHECK(open.Wait<HandoffEnded>()->status.ok());
 }
 
 // Loopback is not enough: two workers on two hosts use a real device.
@@ -221,7 +307,7 @@ TEST_CASE("both workers can be source and sink of each other at once") {
     }
     node->transfer().Post(std::move(lend));
   }
-  const Ticket to_b = MakeTicket(1, 2, 16, 16), to_a = MakeTicket(2, 1, 16, 16);
+  const Ticket to_b = MakeTicket(1, 2, 16, 16), to_a = From(2, MakeTicket(2, 1, 16, 16));
   a.Open(to_b, b);
   b.Open(to_a, a);
   a.SendAndCommit(to_b, Pages(16));

@@ -12,6 +12,7 @@
 namespace baton::wire {
 namespace {
 
+constexpr std::string_view kSaid = "a challenge";
 constexpr Handoff kHandoff{{0x1112131415161718, 0x2122232425262728}, 0x31323334};
 
 struct SameFields {
@@ -25,15 +26,17 @@ struct SameFields {
 std::vector<Message> OneOfEach() {
   Hello hello{.from = 5,
               .to = 6,
-              .nonce = 7,
+              .nonce = {7},
+              .wants_mac = 1,
+              .key_id = KeyIdOf(kTestKey),
               .identity = {.model_fingerprint = 0xabcdef,
                            .numerics_id = "cpu-x86",
                            .layout_id = "pages64",
                            .n_planes = 12,
                            .plane_digest = 99}};
-  Sign(kTestKey, hello);
-  HelloAck ack{.from = 6, .nonce = 7, .code = 9, .difference = "KV layout differs"};
-  Sign(kTestKey, ack);
+  Sign(kTestKey, kSaid, hello);
+  HelloAck ack{.from = 6, .code = 9, .difference = "KV layout differs"};
+  Sign(kTestKey, kSaid, ack);
   return {hello,
           ack,
           Open{MakePart(MakeTicket(3, 6, 10, 12), 4, 2, 5), 17},
@@ -47,7 +50,8 @@ std::vector<Message> OneOfEach() {
           Cancel{kHandoff, 1, "client gone"},
           Cancelled{kHandoff, 1, "client gone"},
           Ping{8},
-          Pong{8}};
+          Pong{8},
+          Challenge{.nonce = {3}, .wants_mac = 1}};
 }
 
 std::string_view ViewOf(const ChunkHeaderBytes& bytes) {
@@ -64,7 +68,9 @@ ChunkHeader SomeHeader() {
           .sender = 0x4142434445464748,
           .receiver = 0x5152535455565758,
           .chunk_seq = 7,
-          .payload_crc = 0x61626364};
+          .payload_crc = 0x61626364,
+          .number = 0x7172737475767778,
+          .mac = {0x81, 0x82}};
 }
 
 // Computes the checksum again, as a peer with intent would.
@@ -90,27 +96,29 @@ TEST_CASE("every message survives its encoding") {
 TEST_CASE("golden vectors of the encoding") {
   const auto hex = [](const Message& message) { return absl::BytesToHexString(Encode(message)); };
   CHECK(hex(Nack{kHandoff, 42, NackReason::kTooBig}) ==
-        "42544e3106000700b273b98c"
+        "42544e3107000700b273b98c"
         "18171615141312112827262524232221343332312a00000005000000");
   CHECK(hex(Commit{kHandoff, -5, 1000}) ==
-        "42544e310600090054135f47"
+        "42544e310700090054135f47"
         "1817161514131211282726252423222134333231fbffffffe8030000");
   CHECK(hex(Cancel{kHandoff, 1, "no"}) ==
-        "42544e3106000b00f43963b1"
+        "42544e3107000b00f43963b1"
         "18171615141312112827262524232221343332310100000002006e6f");
-  CHECK(hex(Ping{8}) == "42544e3106000d009d11070f0800000000000000");
+  CHECK(hex(Ping{8}) == "42544e3107000d009d11070f0800000000000000");
   CHECK(absl::BytesToHexString(std::string(ViewOf(Encode(SomeHeader())))) ==
-        "42544e31060000001817161514131211282726252423222134333231"  // handoff
+        "42544e31070000001817161514131211282726252423222134333231"  // handoff
         "02000000030000000400000005000000"                          // planes, pages
         "701700004847464544434241585756555453525107000000"          // length, ends, seq
-        "0000000064636261b319b0a7");
+        "0000000064636261"                                          // zero, CRC
+        "7877767574737271"                                          // number
+        "8182000000000000000000000000000000a4d7bf");                // MAC, CRC
 }
 
 TEST_CASE("fixed bytes of one message of each type") {
   std::string all;
   for (const Message& message : OneOfEach()) all += Encode(message);
-  CHECK(all.size() == 735);
-  CHECK(Crc32c(all.data(), all.size()) == 0x28d3c9d0);
+  CHECK(all.size() == 821);
+  CHECK(Crc32c(all.data(), all.size()) == 0xdfeb2b7e);
 }
 
 TEST_CASE("a chunk header survives its encoding, and no single flipped bit does") {
@@ -167,7 +175,7 @@ TEST_CASE("wrong magic, version and type are refused, the version by name") {
   bytes = good;
   bytes[4] = 1;
   CHECK(Decode(bytes).status().message().find("version 1") != absl::string_view::npos);
-  for (const int type : {0, 15, 255}) {
+  for (const int type : {0, 16, 255}) {
     bytes = good;
     bytes[6] = static_cast<char>(type);
     Seal(&bytes);
@@ -224,16 +232,29 @@ TEST_CASE("a changed HELLO or a foreign key fails its MAC") {
   const auto messages = OneOfEach();
   auto hello = std::get<Hello>(messages[0]);
   auto ack = std::get<HelloAck>(messages[1]);
-  CHECK(Verify(kTestKey, hello));
-  CHECK(Verify(kTestKey, ack));
+  CHECK(Verify(kTestKey, kSaid, hello));
+  CHECK(Verify(kTestKey, kSaid, ack));
+  CHECK_FALSE(Verify(kTestKey, "another challenge", hello));
+  CHECK_FALSE(Verify(kTestKey, "another challenge", ack));
   ClusterKey other = kTestKey;
   other[31] ^= 1;
-  CHECK_FALSE(Verify(other, hello));
-  CHECK_FALSE(Verify(other, ack));
-  ++hello.nonce;
+  CHECK_FALSE(Verify(other, kSaid, hello));
+  CHECK_FALSE(Verify(other, kSaid, ack));
+  ++hello.nonce[31];
   ack.difference += "!";
-  CHECK_FALSE(Verify(kTestKey, hello));
-  CHECK_FALSE(Verify(kTestKey, ack));
+  CHECK_FALSE(Verify(kTestKey, kSaid, hello));
+  CHECK_FALSE(Verify(kTestKey, kSaid, ack));
+}
+
+TEST_CASE("a text of a peer is printable, whatever was said there") {
+  const std::string bytes = Encode(Cancel{kHandoff, 1, "a\nb\x1b[31m\xff"});
+  const auto decoded = Decode(bytes);
+  REQUIRE(decoded.ok());
+  CHECK(std::get<Cancel>(*decoded).reason == "a?b?[31m?");
+  std::string raw = bytes;
+  raw[raw.find('?')] = '\n';
+  Seal(&raw);
+  CHECK_FALSE(Decode(raw).ok());
 }
 
 TEST_CASE("long texts are cut, unknown status codes read as unknown") {

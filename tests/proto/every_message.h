@@ -14,13 +14,15 @@ inline std::vector<RouterMessage> EveryMessage() {
   Ticket ticket{.id = {.high = 5, .low = ~0ull},
                 .epoch = 3,
                 .request_id = prefill.request_id,
+                .source = 7,
                 .sink = 9,
                 .promise = {.high = 3, .low = ~1ull},
                 .kv_pages = 2,
                 .promise_pages = 7,
                 .first_page = 1,
                 .n_pages = 1,
-                .held_pages = 2};
+                .held_pages = 2,
+                .expires_us = 1'234'567'890'123};
   SignTicket(ClusterKey{1}, ticket);
   const KvOutput to_decode{
       .ticket = ticket, .peer = {.incarnation = 9, .address = "127.0.0.1:7"}, .first_page = 1};
@@ -71,6 +73,7 @@ inline WorkerReport EveryEvent() {
   announce.short_range_tokens = 4096;
   announce.itl_stretch = 1.5;
   announce.min_mixed_tokens = 32;
+  announce.clock_us = 5'000'000;
   const PrefillCost cost{
       .n_layers = 28, .token = 1e-3, .pair = 2e-8, .extra_tokens = 250, .kv_bytes = 2048};
   const WorkerLoad load{.prefill_queued_tokens = 1,
@@ -84,7 +87,8 @@ inline WorkerReport EveryEvent() {
                         .step_cost = {.base = 3e-3, .row = 2e-4, .key = 1e-7, .beside = 1.5},
                         .links = {{.peer = ~0ull, .bytes_per_second = 2e9, .round_trip_us = 50},
                                   {.peer = 2, .bytes_per_second = 3e9}},
-                        .draining = true};
+                        .draining = true,
+                        .clock_us = 6'000'000};
   const TokenOut token{
       .request_id = ~0ull, .epoch = 2, .position = 3, .token = 4, .logprob = -0.5f, .digest = 77};
   const PartEnded ended{.request_id = 1,

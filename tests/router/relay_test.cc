@@ -24,6 +24,7 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
   CHECK(MainOf(tail).peer == Announce(kDecode1, Role::kDecode).transfer);
   CHECK(VerifyTicket(TestKey(), TicketOf(tail)));
   CHECK(TicketOf(tail).id == decode.ticket_id);
+  CHECK(TicketOf(tail).source == kTail);
   CHECK(TicketOf(tail).sink == kDecode1);
   CHECK(TicketOf(tail).kv_pages == 7);
   CHECK(TicketOf(tail).promise_pages == 7);
@@ -37,6 +38,7 @@ TEST_CASE("a relay: the head gets the first slice, the tail everything, each its
   CHECK(MainOf(head).peer == Announce(kTail, Role::kPrefill).transfer);
   CHECK(VerifyTicket(TestKey(), TicketOf(head)));
   CHECK_FALSE(TicketOf(head).id == TicketOf(tail).id);
+  CHECK(TicketOf(head).source == kHead);
   CHECK(TicketOf(head).sink == kTail);
   CHECK(TicketOf(head).request_id == id);
   CHECK(TicketOf(head).epoch == 1);

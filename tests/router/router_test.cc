@@ -17,6 +17,26 @@ TEST_CASE("a prompt computed by a worker that was not asked is a protocol violat
   CHECK_FALSE(other.Report(kP1, {PromptComputed{.request_id = id2, .epoch = 2}}).ok());
 }
 
+// No two clocks need to agree, and that of the router may be any.
+TEST_CASE("a ticket's limit is an hour from now on the clock of the worker that takes it") {
+  constexpr int64_t kHourUs = 3'600'000'000;
+  RouterHarness r;
+  r.Join(kP1, Role::kPrefill);
+  WorkerAnnounce decode = Announce(kD1, Role::kDecode);
+  decode.clock_us = 7'000'000;
+  REQUIRE(r.Report(kD1, {decode}).ok());
+  r.now += absl::Seconds(2);
+  r.Submit(20, 3);
+  CHECK(TicketOf(r.Sent<PrefillRequest>().at(0).second).expires_us == 9'000'000 + kHourUs);
+  // Its machine was suspended: its clock stood still, and its next report says so.
+  WorkerLoad load = MeasuredLoad(1'000);
+  load.clock_us = 7'500'000;
+  REQUIRE(r.Report(kD1, {load}).ok());
+  r.now += absl::Seconds(1);
+  r.Submit(20, 3);
+  CHECK(TicketOf(r.Sent<PrefillRequest>().at(1).second).expires_us == 8'500'000 + kHourUs);
+}
+
 TEST_CASE("a request goes to both workers at once and ends with its last token") {
   PairHarness r;
   const RequestId id = r.Submit(20, 3);
@@ -32,6 +52,7 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(prefill.sampling.seed == 5);
   CHECK(MainOf(prefill).peer == Announce(kD1, Role::kDecode).transfer);
   CHECK(VerifyTicket(TestKey(), TicketOf(prefill)));
+  CHECK(TicketOf(prefill).source == kP1);
   CHECK(TicketOf(prefill).sink == kD1);
   CHECK(TicketOf(prefill).request_id == id);
   CHECK(TicketOf(prefill).epoch == 1);

@@ -91,7 +91,9 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   dialler.stream = id;
   dialler.opened_us = agenda_->now_us();
   const int64_t now_us = agenda_->now_us();
-  PushUp(&stream, WorkerReport{.events = {worker.announce()}, .engine = worker.TurnAt(now_us)},
+  WorkerAnnounce announce = worker.announce();
+  announce.clock_us = now_us;
+  PushUp(&stream, WorkerReport{.events = {std::move(announce)}, .engine = worker.TurnAt(now_us)},
          now_us);
 }
 

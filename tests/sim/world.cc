@@ -64,7 +64,9 @@ World::World(const Swarm& swarm, bool tracing)
        .landing =
            [node_of](const MemLink* link, OperationId id, const std::byte*, uint64_t) {
              if (Node* node = node_of(link)) node->LandingWrite(id);
-           }});
+           },
+       .sent = [this](const MemLink* to,
+                      const std::string& message) { intruder_.Overhear(to->address(), message); }});
   const size_t n = swarm_.workers.size();
   lives_.assign(n, 0);
   patience_until_us_.assign(n, 0);
@@ -103,6 +105,7 @@ bool World::RunUntil(int64_t limit_us, const std::function<bool()>& done) {
     if (delivery_us <= entry_us) {
       agenda_.AdvanceTo(delivery_us);
       network_.Deliver(agenda_.now_us());
+      intruder_.Turn();
       agenda_.Happened(What::kDelivery, 0);
     } else {
       Dispatch(agenda_.Take());
@@ -140,6 +143,7 @@ void World::Dispatch(const Agenda::Entry& entry) {
       return CarryOut();
     case What::kArrival:
       agenda_.Happened(entry.what, 0);
+      intruder_.Try();
       clients_.Arrive([this](GenerateRequest r) { return router_->Submit(std::move(r), now()); });
       return CarryOut();
     case What::kCancel: {

@@ -21,6 +21,7 @@
 #include "tests/sim/agenda.h"
 #include "tests/sim/clients.h"
 #include "tests/sim/control_wire.h"
+#include "tests/sim/intruder.h"
 #include "tests/sim/node.h"
 #include "tests/sim/outcome.h"
 #include "tests/sim/swarm.h"
@@ -117,6 +118,7 @@ class World {
   SimRandom router_ids_;
   Agenda agenda_;
   MemNetwork network_;
+  Intruder intruder_{&network_};
   std::vector<std::unique_ptr<Node>> nodes_;
   ControlWire wire_;
   std::unique_ptr<Router> router_;

@@ -363,7 +363,7 @@ ConnectionId MemLink::Connect(const std::string& address) {
   auto wire = std::make_unique<MemNetwork::Wire>();
   wire->ends[0] = {this, id};
   wire->ends[1] = {it->second, network_->next_id_++};
-  network_->Send(wire.get(), 1, ConnectionAccepted{wire->ends[1].id});
+  network_->Send(wire.get(), 1, ConnectionAccepted{wire->ends[1].id, address_});
   network_->wires_.push_back(std::move(wire));
   network_->DeliverAllIfThreaded();
   return id;
@@ -374,6 +374,8 @@ void MemLink::Send(ConnectionId connection, std::string message) {
   int side;
   MemNetwork::Wire* wire = network_->FindWire(this, connection, &side);
   if (wire == nullptr || !wire->ends[1 - side].open) return;
+  if (network_->watch_.sent && wire->ends[1 - side].link != nullptr)
+    network_->watch_.sent(wire->ends[1 - side].link, message);
   network_->Send(wire, 1 - side, MessageArrived{wire->ends[1 - side].id, std::move(message)});
   network_->DeliverAllIfThreaded();
 }

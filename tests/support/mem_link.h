@@ -38,6 +38,8 @@ class MemNetwork {
   struct Watch {
     std::function<void(const MemLink*receiver, OperationId, const std::byte*at, uint64_t n_bytes)>
         posted, landing;
+    // Called with each control message that is sent; must not call a link.
+    std::function<void(const MemLink* to, const std::string& message)> sent{};
   };
   enum class Mode { kDeterministic, kThreaded };
   MemNetwork(Mode mode, uint64_t seed);

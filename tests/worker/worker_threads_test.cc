@@ -132,6 +132,8 @@ class Cluster {
     prefill.epoch = 1;
     Ticket ticket{.id = {.high = 1, .low = id}, .epoch = 1, .request_id = id, .sink = 5};
     ticket.promise = ticket.id;
+    ticket.source = id % 2 == 0 ? 12 : 11;
+    ticket.expires_us = INT64_MAX;
     ticket.kv_pages = ticket.n_pages = (n + kPageTokens - 1) / kPageTokens;
     ticket.promise_pages = (n + sent.max_tokens + kPageTokens - 1) / kPageTokens;
     SignTicket(ClusterKey{}, ticket);
