@@ -334,10 +334,11 @@ bool WorkerCore::RunSliceBlock(const Step& step) {
     return false;
   }
   // Rows in one layer cost a layer's share of as many prompt tokens, and rows of the batch wait for
-  // no more of these than beside chunks.
+  // no more of these than beside chunks. Prompts of a step wait for no more than the step has, else
+  // relays would take from them what short steps give.
   const int budget_rows = (step.budget - step.n_prefill) * backend_->model().n_layers;
-  const int max_rows =
-      step.n_rows == 0 ? limits_.max_step_tokens : std::min(limits_.max_step_tokens, budget_rows);
+  const int alone_rows = step.n_prefill > 0 ? step.budget : limits_.max_step_tokens;
+  const int max_rows = step.n_rows == 0 ? alone_rows : std::min(alone_rows, budget_rows);
   if (max_rows <= 0) return true;
   const absl::Time start = ports_.clock();
   const std::optional<SliceBlock> block = prefill_.NextBlock(max_rows);
