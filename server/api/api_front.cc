@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +14,7 @@
 #include "server/api/guarded_work.h"
 #include "server/api/json_document.h"
 #include "server/api/reply_headers.h"
+#include "server/api/request_form.h"
 #include "server/api/requested_tools.h"
 #include "server/api/sse_event.h"
 #include "server/api/text_speed.h"
@@ -70,42 +70,6 @@ TextCalls::Caller CallerOf(const ApiCall& call) { return {call.exchange, call.re
 ApiError TooMuchText() {
   return FromClusterStatus(absl::ResourceExhaustedError(
       "Too many long prompts are waiting to be tokenized; try again later."));
-}
-
-// Returns what is wrong with the header of a request that may ask.
-std::optional<ApiError> CheckForm(const FoundRoute& found, const HttpRequest& request) {
-  if (request.method == "OPTIONS") return std::nullopt;
-  if (found.methods.empty()) {
-    return HttpError(404,
-                     absl::StrCat("There is no endpoint ", ShortenedName(request.method), " ",
-                                  ShortenedName(request.path),
-                                  "; paths of the API begin with /v1/, as POST /v1/completions."),
-                     "not_found");
-  }
-  if (found.route == nullptr) {
-    return HttpError(405, absl::StrCat("This path takes ", absl::StrJoin(found.methods, ", "), "."),
-                     "method_not_allowed");
-  }
-  if (found.route->answer == nullptr) {
-    return HttpError(501, absl::StrCat(request.path, " is not supported by this server."),
-                     "not_supported");
-  }
-  if (found.route->method != "POST") return std::nullopt;
-  if (!request.timeout.empty() && !RequestTimeout(request.timeout)) {
-    return InvalidField(
-        kTimeoutHeader,
-        absl::StrCat(kTimeoutHeader, " must be whole milliseconds from 1 to 86400000; got \"",
-                     ShortenedName(request.timeout), "\"."));
-  }
-  if (!request.content_encoding.empty() &&
-      !absl::EqualsIgnoreCase(request.content_encoding, "identity")) {
-    return HttpError(415, "Content-Encoding is not supported; send the body as it is.");
-  }
-  if (!request.content_type.empty() &&
-      !absl::StartsWithIgnoreCase(request.content_type, "application/json")) {
-    return HttpError(415, "Send the body with Content-Type: application/json.");
-  }
-  return std::nullopt;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/api/live_record.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -51,6 +52,7 @@ void WriteWorker(JsonWriter& json, const WorkerView& worker, absl::Time now) {
     json.Field("incarnation", absl::StrFormat("%016x", worker.incarnation));
     json.Field("role", NameOf(worker.role));
     json.Field("draining", worker.draining);
+    json.Field("standing", worker.standing);
     json.FixedField("silent_ms", std::max(0.0, Ms(now - worker.heard_at)), 0);
     json.Field("requests", worker.requests);
     json.Field("prefill_queued_tokens", worker.prefill_queued_tokens);
@@ -179,7 +181,8 @@ LiveRecord::Cursor LiveRecord::Read(std::string_view cursor) const {
   const std::vector<std::string> parts = absl::StrSplit(std::string(cursor), '-');
   Cursor read;
   if (parts.size() != 3 || parts[0] != instance_ || !absl::SimpleAtoi(parts[1], &read.n_finished) ||
-      !absl::SimpleAtoi(parts[2], &read.second))
+      !absl::SimpleAtoi(parts[2], &read.second) || read.second < 0 ||
+      read.second == std::numeric_limits<int64_t>::max())
     return {};
   return read;
 }

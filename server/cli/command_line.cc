@@ -20,12 +20,10 @@ constexpr char kHelp[] =
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
   baton doctor [MODEL]         the machine; what of MODEL is supported
-  baton top [URL]              what a running cluster does, live in the terminal
-                               (--key-file FILE: a key with the scope admin)
+  baton top [URL]              what a running cluster does; --key-file FILE
   baton key NAME >> FILE       a new API key, shown once; FILE gets its hash
   baton bench [--help]         speed beside the machine's limits
-  baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
-                               a checkpoint with integer weights
+  baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]  integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts
   baton config [--keys]        the resolved configuration; --keys explains each
   baton api | version          the HTTP API as an OpenAPI document; the version

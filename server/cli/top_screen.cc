@@ -72,7 +72,9 @@ std::string WorkerLine(const json::value& worker) {
   }
   return absl::StrFormat(
       "%-12s %-8s %8d  %s %3d/%-4d  %s %6.0f/%-6.0f  %6s  %s", Str(worker.at("name")),
-      worker.at("draining").as_bool() ? "draining" : Str(worker.at("role")),
+      worker.at("standing").as_bool()   ? "standing"
+      : worker.at("draining").as_bool() ? "draining"
+                                        : Str(worker.at("role")),
       Int(worker.at("prefill_queued_tokens")),
       Gauge(Num(worker.at("decode_rows")), Num(worker.at("max_batch"))),
       Int(worker.at("decode_rows")), Int(worker.at("max_batch")), Gauge(used, total), used, total,

@@ -131,8 +131,8 @@ void HttpConnection::OnBytes(size_t n) {
   }
   input_.append(core_->read_buffer.data(), n);
   SetIdle(false);
+  if (phase_ == Phase::kReading && parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
   if (phase_ == Phase::kReading && !parse_due_) {
-    if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
     parse_due_ = true;
     core_->GoOn(transport_.peer(), shared_from_this());
   }
@@ -266,7 +266,7 @@ void HttpConnection::FinishAnswer(bool close) {
 // A client that sends requests and reads no answers piles up one answer here, not all of them.
 void HttpConnection::GoOnIfWritten() {
   const bool answered = phase_ == Phase::kAnswering && exchange_ == 0;
-  if (answered && !close_after_write_ && unsent() < kMaxLeft) NextRequest();
+  if (answered && !close_after_write_ && !given_up_ && unsent() < kMaxLeft) NextRequest();
 }
 
 void HttpConnection::NextRequest() {
@@ -287,11 +287,14 @@ void HttpConnection::NextRequest() {
   AwaitInput();
 }
 
-void HttpConnection::GoOn() {
+bool HttpConnection::GoOn() {
   parse_due_ = false;
+  if (phase_ == Phase::kClosed) return false;
   if (phase_ == Phase::kReading) Parse();
   CountIncoming();
   AwaitInput();
+  core_->CheckDrained();
+  return true;
 }
 
 void HttpConnection::CloseWhenWritten() {
@@ -313,8 +316,9 @@ void HttpConnection::ScheduleFlush() {
   });
 }
 
+// Writes nothing more of an answer that is given up: it would end as if it were whole.
 void HttpConnection::Flush() {
-  if (is_writing_ || phase_ == Phase::kClosed) return;
+  if (is_writing_ || given_up_ || phase_ == Phase::kClosed) return;
   if (writing_.empty()) writing_.swap(pending_);
   if (writing_.empty()) {
     if (close_after_write_ && exchange_ == 0) EndWriting();
@@ -414,6 +418,8 @@ void HttpConnection::Close() {
   const auto of_peer = core_->of_peer.find(transport_.peer());
   if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   transport_.Close();
+  Empty(&input_);  // it may still wait for its turn
+  Empty(&pending_);
   timer_.cancel();
   const auto self = shared_from_this();
   core_->exchanges.erase(exchange_);
@@ -463,7 +469,9 @@ void HttpConnection::OnTimer() {
   }
   const bool in_body = phase_ == Phase::kReading && parser_.in_body();
   if (now >= deadline_) {
-    if (in_body && !body_rate_.IsTooSlow(now)) {
+    if (parse_due_) {  // the server is late, not the client
+      SetDeadline(core_->options.header_timeout);
+    } else if (in_body && !body_rate_.IsTooSlow(now)) {
       SetDeadline(body_rate_.look_every());
     } else if (phase_ == Phase::kReading && parser_.started()) {
       Refuse(408, in_body ? "the body came too slowly" : "the header came too slowly");

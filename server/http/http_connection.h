@@ -96,15 +96,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  void GoOn();    // with what came, in its turn
+  bool GoOn();    // with what came, in its turn; false: it is closed and takes none
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
   // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
   // `peer` (0: any will do).
   double Slowness(absl::Time now, uint64_t peer) const;
-  // True if no answer is owed and every byte is written.
+  // True if no answer is owed, every byte is written, and nothing that came waits for its turn.
   bool quiet() const {
-    return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_;
+    return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_ &&
+           !parse_due_;
   }
   // True if quiet and no byte of another request has come.
   bool idle() const {

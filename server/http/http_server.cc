@@ -193,12 +193,9 @@ void HttpServer::Core::EndTurn() {
 }
 
 void HttpServer::Core::TakeTurn() {
-  if (waiting.empty()) {
-    turn_taken = false;
-    return;
-  }
-  waiting.Pop()->GoOn();
-  EndTurn();
+  turn_taken = false;
+  while (!waiting.empty())
+    if (waiting.Pop()->GoOn()) return EndTurn();
 }
 
 // Looks at the address if it is over its own budget, else at all. Null: only one has something to

@@ -72,6 +72,7 @@ export async function* chat(body, signal) {
     if (chunk.error) throw new ApiError(response.status, chunk.error.message, chunk.error.code);
     yield chunk;
   }
+  throw new Error("The answer was cut off.");
 }
 
 // Asks what goes on, once a second while somebody looks, and tells `onLive` or `onError`. What was

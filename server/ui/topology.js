@@ -31,6 +31,7 @@ function cardOf(worker, now, mostQueued) {
   const isLost = worker.lostAt !== null;
   const isNew = !isLost && worker.cameAt !== null && now - worker.cameAt < kNew;
   let badge = el("span", { class: "badge" }, worker.draining ? "draining" : "serving");
+  if (worker.standing) badge = el("span", { class: "badge", "data-is": "bad" }, "stands still");
   if (isLost)
     badge = el("span", { class: "badge", "data-is": "bad" }, `lost ${duration(now - worker.lostAt)} ago`);
   else if (isNew)

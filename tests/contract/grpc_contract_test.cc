@@ -80,6 +80,7 @@ class BareStream : public grpc::ClientBidiReactor<wire::WorkerReport, wire::Rout
 
 wire::WorkerReport LoadReport(int n_events = 1) {
   wire::WorkerReport report;
+  report.mutable_engine();
   for (int i = 0; i < n_events; ++i) {
     wire::WorkerLoad* const load = report.add_events()->mutable_load();
     load->set_decode_rows(1 + i);

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <thread>
@@ -112,6 +113,7 @@ struct Cluster {
   Cluster() {
     const TempFolder folder;
     folder.Write("key", std::string(64, '1'));
+    std::filesystem::permissions(folder.file("key"), std::filesystem::perms::owner_read);
     ClusterKey key;
     key.fill(0x11);
     auto started = ServedBaton::StartRouter({BATON_SOURCE_DIR "/models/demo", "--cluster.key_file",

@@ -130,7 +130,7 @@ def test_without_workers_nothing_is_served(served, openai_client, anthropic_clie
         os.kill(worker, signal.SIGSTOP)  # silent, so the router takes it for lost
     try:
         wait_until(lambda: served.get("/v1/cluster")["workers"] == {
-            "prefill": 0, "decode": 0, "expected": 2}, 10)
+            "prefill": 0, "decode": 0, "standing": 0, "expected": 2}, 10)
         for more in ({}, {"stream": True}):
             with pytest.raises(openai.InternalServerError) as caught:
                 openai_client.chat.completions.create(**LONG, **more)

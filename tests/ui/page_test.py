@@ -99,7 +99,7 @@ class Page(unittest.TestCase):
         b.script("document.querySelector('#temperature').value = 0")
         b.ask("Can you tell me a story about a duck and a cellar?")
         b.wait(lambda: "waterfall" in b.text(".turn.answer .facts"))
-        self.assertGreater(b.script("return window.lengths.size"), 3)  # it came in pieces
+        self.assertGreater(b.script("return window.lengths.size"), 1)  # it came in pieces
         self.assertRegex(b.text(".turn.answer .facts"),
                          r"^first token .+?ms\d+ tokens[\d,]+ per secondwaterfall$")
         first = b.text(".turn.answer .words")

@@ -15,7 +15,7 @@ std::string Answer(int second, const std::string& itl, const std::string& finish
       R"({"object":"cluster.live","cursor":"c-)", second,
       R"(","now":1,"model":"demo","version":"1.2","ready":true,"draining":false,)"
       R"("requests":{"running":1,"waiting":2,"ended":3},"failovers":{"worker_lost":1,"late":0},)"
-      R"("workers":[{"name":"decode0","role":"decode","draining":false,"silent_ms":12,)"
+      R"("workers":[{"name":"decode0","role":"decode","draining":false,"standing":false,"silent_ms":12,)"
       R"("prefill_queued_tokens":5,"decode_rows":2,"max_batch":4,)"
       R"("pages":{"total":100,"free":75,"promised":1},"links":[{"to":"prefill0",)"
       R"("bytes_per_second":1500000000,"tokens_under_way":9}]}],"second":)",
