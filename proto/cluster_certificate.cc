@@ -75,6 +75,17 @@ std::vector<Certificate> ParseCertificates(std::string_view pem) {
   return certificates;
 }
 
+// Every certificate of the text was read.
+absl::Status CheckWhole(const char* setting, const std::string& path, std::string_view pem,
+                        size_t n_read) {
+  constexpr std::string_view kBegin = "-----BEGIN CERTIFICATE-----";
+  size_t n_begun = 0;
+  for (size_t at = pem.find(kBegin); at != std::string_view::npos; at = pem.find(kBegin, at + 1))
+    ++n_begun;
+  if (n_begun <= n_read) return absl::OkStatus();
+  return Wrong(setting, path, "has a damaged certificate: write the whole file anew");
+}
+
 absl::Time TimeOf(const ASN1_TIME* time) {
   std::tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
@@ -232,6 +243,8 @@ absl::Status ClusterCertificate::Read() {
   if (signers.empty())
     return Wrong("cluster.tls_ca", files_.ca,
                  "has no certificate: give the PEM file of the authority that signs the cluster's");
+  RETURN_IF_ERROR(CheckWhole("cluster.tls_cert", files_.cert, chain_, own.size()));
+  RETURN_IF_ERROR(CheckWhole("cluster.tls_ca", files_.ca, ca, signers.size()));
   for (const Certificate& signer : signers) X509_STORE_add_cert(authorities_, signer.get());
   expiry_ = TimeOf(X509_get0_notAfter(own[0].get()));
   RETURN_IF_ERROR(CheckDates(files_.cert, own[0].get()));

@@ -1,6 +1,7 @@
 #include "proto/control_client.h"
 
 #include <grpcpp/grpcpp.h>
+#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <chrono>
@@ -88,8 +89,9 @@ class ControlClient::Stream
       if (!accepted_) return;
     }
     if (!options_.on_event(RouterConnected{})) {
+      std::lock_guard lock(client_->mutex_);
       accepted_ = false;
-      return GiveUp(absl::ResourceExhaustedError("the worker's mailbox is full"));
+      return GiveUpLocked(absl::ResourceExhaustedError("the worker's mailbox is full"));
     }
     StartRead(&read_);
   }
@@ -169,8 +171,9 @@ class ControlClient::Stream
   bool IsOurRouter() {
     const auto& metadata = context_.GetServerInitialMetadata();
     const auto found = metadata.find(kRouterProofKey);
-    return found != metadata.end() && std::string(found->second.data(), found->second.size()) ==
-                                          RouterProof(options_.key, proven_);
+    const std::string proof = RouterProof(options_.key, proven_);
+    return found != metadata.end() && found->second.size() == proof.size() &&
+           CRYPTO_memcmp(found->second.data(), proof.data(), proof.size()) == 0;
   }
   EngineTurn EngineNow() const {
     return options_.engine_turn ? options_.engine_turn() : EngineTurn();

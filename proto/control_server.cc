@@ -278,10 +278,12 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlSe
   if (proven.incarnation == 0) return Challenge(context);
   std::unique_lock lock(mutex_);
   if (shut_down_) return new Refusal(absl::UnavailableError("the router is shutting down"));
-  if (counted_streams_ >= options_.max_workers)
+  const auto older = streams_.find(proven.incarnation);
+  const int allowed = options_.max_workers + (older != streams_.end() ? 1 : 0);
+  if (counted_streams_ >= allowed)
     return new Refusal(absl::ResourceExhaustedError(
         absl::StrFormat("the router already has %d workers", counted_streams_)));
-  if (const auto older = streams_.find(proven.incarnation); older != streams_.end())
+  if (older != streams_.end())
     RetireLocked(*older->second, absl::AbortedError("the worker dialled anew"));
   context->AddInitialMetadata(kRouterProofKey, RouterProof(options_.key, proven));
   auto* const stream = new Stream(this, context, *admitted);

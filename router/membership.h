@@ -1,7 +1,7 @@
-// The workers that are here: what each announced, whether it takes requests, when it was heard last,
-// whether its engine turns, and the load it reported. Part of the Router, on its thread. CheckLoad,
-// OnLoad, OnNoRoom, OnDraining and At take workers that have joined; other calls ignore unknown
-// workers.
+// The workers that are here: what each announced, whether it takes requests, when it was heard
+// last, whether its engine turns, and the load it reported. Part of the Router, on its thread.
+// CheckLoad, OnLoad, OnNoRoom, OnDraining and At take workers that have joined; other calls ignore
+// unknown workers.
 #pragma once
 
 #include "absl/container/btree_map.h"

@@ -179,8 +179,10 @@ void Router::OnEngineTurn(Incarnation worker, const EngineTurn& turn, bool took_
     }
   }
   // Without parts it stays: it would dial again, and stand still as before.
-  if (member.turned >= 2 * member.patience && !cluster_.ledger.At(worker).parts.empty())
-    GiveUp(worker, what(), now);
+  if (member.turned >= 2 * member.patience && !cluster_.ledger.At(worker).parts.empty()) {
+    effects_.push_back(CloseWorker{.worker = worker, .reason = absl::UnavailableError(what())});
+    OnWorkerLost(worker, now);
+  }
 }
 
 absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl::Time now) {
@@ -402,15 +404,13 @@ void Router::LoseSilentWorkers(absl::Time now) {
   const std::vector<Incarnation> silent = cluster_.members.NotHeardSince(now - silence);
   // No refuge for each other.
   for (const Incarnation worker : silent) cluster_.members.OnDraining(worker);
-  const std::string why =
-      absl::StrFormat("the worker was silent for more than %s", absl::FormatDuration(silence));
-  for (const Incarnation worker : silent) GiveUp(worker, why, now);
+  const auto reason = absl::UnavailableError(
+      absl::StrFormat("the worker was silent for more than %s", absl::FormatDuration(silence)));
+  for (const Incarnation worker : silent) {
+    effects_.push_back(CloseWorker{.worker = worker, .reason = reason});
+    OnWorkerLost(worker, now);
+  }
   next_pulse_ = cluster_.members.all().empty() ? absl::InfiniteFuture() : now + silence / kPulses;
-}
-
-void Router::GiveUp(Incarnation worker, const std::string& why, absl::Time now) {
-  effects_.push_back(CloseWorker{.worker = worker, .reason = absl::UnavailableError(why)});
-  OnWorkerLost(worker, now);
 }
 
 void Router::OnAlarm(Request& request, absl::Time now) {

@@ -63,7 +63,6 @@ class Router {
   void LoseSilentWorkers(absl::Time now);
   // took_work: before the report.
   void OnEngineTurn(Incarnation worker, const EngineTurn& turn, bool took_work, absl::Time now);
-  void GiveUp(Incarnation worker, const std::string& why, absl::Time now);
   // how: the reason, or the error of EndReason::kFailed.
   void End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now);
   void DrainWorkersIfIdle();

@@ -101,9 +101,10 @@ absl::StatusOr<CacheFolder> CacheFolder::Open(const CacheOptions& options) {
 // A draft that can be locked has no writer.
 void CacheFolder::RemoveDeadDrafts() const {
   for (const std::string& name : NamesIn(folder_.get())) {
-    if (!absl::EndsWith(name, kDraftEnd)) continue;
+    if (!absl::EndsWith(name, options_.ending + kDraftEnd)) continue;
     const Descriptor file(
         ::openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!file.is_open() && errno != ELOOP) continue;  // a link is no draft, and has no writer
     if (file.is_open() &&
         (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !HasName(file.get(), name)))
       continue;
@@ -180,20 +181,24 @@ absl::Status CacheFolder::MakeRoom(int64_t bytes, const std::string& name) const
     std::string name{};
   };
   std::vector<Kept> files;
-  int64_t total = bytes;
+  int64_t total = bytes, removable = 0;
   for (const std::string& other : NamesIn(folder_.get())) {
     struct stat about {};
     if (other == name ||
         ::fstatat(folder_.get(), other.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(about.st_mode))
       continue;
+    const bool is_draft = absl::EndsWith(other, options_.ending + kDraftEnd);
+    if (!is_draft && !absl::EndsWith(other, options_.ending)) continue;
     total += about.st_size;
-    if (absl::EndsWith(other, kDraftEnd)) continue;
+    if (is_draft) continue;
+    removable += about.st_size;
     const int64_t used = int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
     files.push_back({used, about.st_size, other});
   }
   std::sort(files.begin(), files.end(),
             [](const Kept& a, const Kept& b) { return a.used < b.used; });
+  if (total - removable > options_.max_bytes) files.clear();  // it would be in vain
   for (const Kept& file : files) {
     if (total <= options_.max_bytes) break;
     if (::unlinkat(folder_.get(), file.name.c_str(), 0) != 0) continue;
@@ -211,7 +216,9 @@ CacheFolder::Draft::Draft(const CacheFolder* folder, Descriptor file, std::strin
     : folder_(folder), file_(std::move(file)), name_(std::move(name)) {}
 
 CacheFolder::Draft::~Draft() {
-  if (file_.is_open()) ::unlinkat(folder_->folder_.get(), (name_ + kDraftEnd).c_str(), 0);
+  const std::string draft = name_ + kDraftEnd;
+  if (file_.is_open() && folder_->HasName(file_.get(), draft))
+    ::unlinkat(folder_->folder_.get(), draft.c_str(), 0);
 }
 
 absl::Status CacheFolder::Draft::Reserve(int64_t bytes) const {
@@ -230,6 +237,9 @@ absl::Status CacheFolder::Draft::Commit() {
   const int folder = folder_->folder_.get();
   const std::string draft = name_ + kDraftEnd;
   if (folder_->options_.sync(file_.get()) != 0) return folder_->Error(draft, "sync");
+  if (!folder_->HasName(file_.get(), draft))
+    return absl::UnavailableError(
+        absl::StrCat(folder_->PathOf(draft), " was removed by somebody else", kOther));
   if (::renameat(folder, draft.c_str(), folder, name_.c_str()) != 0)
     return folder_->Error(draft, "rename");
   file_ = Descriptor();

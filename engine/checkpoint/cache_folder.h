@@ -23,6 +23,7 @@ namespace baton {
 struct CacheOptions {
   std::string path{};     // empty: no folder
   int64_t max_bytes = 0;  // of the folder; 0: no bound
+  std::string ending{};   // of the names of its files; others are not looked at
   // Processes of this machine that load the same weights; each has its own copy without the folder.
   int n_processes = 1;
   // How long to wait for another process that writes the same file.

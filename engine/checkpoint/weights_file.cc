@@ -59,10 +59,17 @@ uint64_t HeaderChecksum(const std::byte* file, size_t n_entries) {
   return XXH64(file + sizeof(header), n_entries * sizeof(Row), hash);
 }
 
+constexpr char kEnding[] = ".btnw";  // of the files' names
+
+CacheOptions Named(CacheOptions options) {
+  options.ending = kEnding;
+  return options;
+}
+
 }  // namespace
 
 WeightsFile::WeightsFile(std::vector<WeightsEntry> entries, uint64_t key)
-    : entries_(std::move(entries)), key_(key), name_(absl::StrFormat("%016x.btnw", key)) {
+    : entries_(std::move(entries)), key_(key), name_(absl::StrFormat("%016x%s", key, kEnding)) {
   const auto page_up = [](int64_t n) { return (n + kPage - 1) / kPage * kPage; };
   bytes_ = page_up(static_cast<int64_t>(sizeof(Header) + entries_.size() * sizeof(Row)));
   for (const WeightsEntry& entry : entries_) {
@@ -179,7 +186,7 @@ absl::Status WeightsFile::BuildFile(CacheFolder::Draft* draft, const Fill& fill,
 absl::Status WeightsFile::LoadShared(const CacheOptions& cache, const Fill& fill,
                                      ComputePool& pool) {
   if (cache.path.empty()) return absl::FailedPreconditionError("model.weight_cache is not set");
-  ASSIGN_OR_RETURN(const CacheFolder folder, CacheFolder::Open(cache));
+  ASSIGN_OR_RETURN(const CacheFolder folder, CacheFolder::Open(Named(cache)));
   if (MapExisting(folder, pool)) return absl::OkStatus();
   ASSIGN_OR_RETURN(CacheFolder::Draft draft, folder.Begin(name_));
   // Another worker may have built it while this one waited.

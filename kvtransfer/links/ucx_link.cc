@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "kvtransfer/links/socket_filter.h"
 #include "kvtransfer/links/ucx_context.h"
@@ -19,6 +20,7 @@ constexpr unsigned kControlId = 1, kChunkId = 2;  // active message ids
 constexpr size_t kMaxMessageBytes = wire::kMaxControlBytes + Session::kSealBytes;
 // Bounds the memory that one peer can occupy at this end.
 constexpr size_t kMaxHeldPerConnection = 1'024;
+constexpr int kListeners = 2;  // of UCX: for connecting, and for what its peers send
 constexpr int kProgressesPerPoll = 256;
 
 class UcxLink final : public Link {
@@ -135,10 +137,17 @@ absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host,
                                                     {&UcxLink::OnConnectRequest, link.get()}));
   ASSIGN_OR_RETURN(link->address_, AddressOf(link->listener_));
   if (allowed.ContainAll()) return link;
-  for (const int socket : ListenersAt(address.sin_addr))  // UCX tells of none of its own
-    if (!std::binary_search(others.begin(), others.end(), socket))
-      RETURN_IF_ERROR(AdmitOnly(allowed, address.sin_addr, socket));
-  return link;
+  int n_filtered = 0;
+  for (const int socket : ListenersAt(address.sin_addr)) {  // UCX tells of none of its own
+    if (std::binary_search(others.begin(), others.end(), socket)) continue;
+    RETURN_IF_ERROR(AdmitOnly(allowed, address.sin_addr, socket));
+    ++n_filtered;
+  }
+  if (n_filtered >= kListeners) return link;
+  return absl::UnavailableError(absl::StrFormat(
+      "kvtransfer.allowed_cidrs: %d of UCX's %d sockets were found at %s; it must be the first "
+      "address of its network interface, and /proc must be readable",
+      n_filtered, kListeners, host));
 }
 
 UcxLink::~UcxLink() {

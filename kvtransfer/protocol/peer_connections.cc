@@ -191,7 +191,10 @@ void PeerConnections::On(const MessageArrived& event, int64_t now_us) {
   if (it == connections_.end()) return;  // already closed by this end
   Connection& connection = it->second;
   std::string_view bytes = event.bytes;
-  if (connection.session != nullptr && !wire::IsGreeting(bytes)) {
+  const bool is_greeting = wire::IsGreeting(bytes);
+  if (connection.session != nullptr && connection.ready() && is_greeting)
+    return setup_->counters.CountRefusal(PeerRefusal::kForged);  // no MAC is on it
+  if (connection.session != nullptr && !is_greeting) {
     const Session::Opened opened = connection.session->Open(&bytes);
     if (opened == Session::Opened::kRepeated)
       return setup_->counters.CountRefusal(PeerRefusal::kRepeated);

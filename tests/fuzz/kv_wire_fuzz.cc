@@ -26,13 +26,15 @@ Ticket SignedTicket() {
   Ticket ticket{.id = {3, 4},
                 .epoch = 2,
                 .request_id = 1000,
+                .source = 7,
                 .sink = 6,
                 .promise = {5, 6},
                 .kv_pages = 10,
                 .promise_pages = 12,
                 .first_page = 4,
                 .n_pages = 6,
-                .held_pages = 1};
+                .held_pages = 1,
+                .expires_us = 5000};
   SignTicket(kKey, ticket);
   return ticket;
 }
