@@ -193,9 +193,9 @@ void HttpServer::Core::EndTurn() {
 }
 
 void HttpServer::Core::TakeTurn() {
-  turn_taken = false;
   while (!waiting.empty())
     if (waiting.Pop()->GoOn()) return EndTurn();
+  turn_taken = false;
 }
 
 // Looks at the address if it is over its own budget, else at all. Null: only one has something to

@@ -159,7 +159,7 @@ TEST_CASE("the clock is set by a minute and a day: nothing ends early or late") 
         });
     ::kill(worker, SIGCONT);
     std::cout << jump << ": a stopped worker is lost after " << lost << " s\n";
-    CHECK(lost > 2.9);
+    CHECK(lost > 2.5);  // 3 s after its last sign of life, which comes each 400 ms
     CHECK(lost < 6);
     clocked.Set(jump);
     const double back = SecondsUntil([&] {

@@ -277,6 +277,15 @@ TEST_CASE("connections: who wants MACs is part of what HELLO proves") {
   const wire::Hello hello = peer.Hello(5, wire::Encode(wanted));
   connections.On(MessageArrived{3, wire::Encode(hello)}, 0);
   CHECK(Refused(setup.counters, PeerRefusal::kProof) == 1);
+  // Where MACs are agreed on, greetings, which have none, do nothing any more.
+  const wire::Challenge kept = challenge(4, "10.2.2.3:6");
+  connections.On(MessageArrived{4, wire::Encode(peer.Hello(5, wire::Encode(kept)))}, 0);
+  CHECK(link.Take<wire::HelloAck>(4).code == 0);
+  for (const wire::Message& forged :
+       {wire::Message(wire::HelloAck{}), wire::Message(kept), wire::Message(wire::Hello{})})
+    connections.On(MessageArrived{4, wire::Encode(forged)}, 0);
+  CHECK(Refused(setup.counters, PeerRefusal::kForged) == 3);
+  CHECK(link.closed == std::vector<ConnectionId>{3});
 }
 
 }  // namespace

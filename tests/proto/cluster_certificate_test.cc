@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "tests/support/cluster_certificates.h"
 
 namespace baton {
@@ -70,6 +72,11 @@ TEST_CASE("the start refuses files that do not go together, with what to change"
   CHECK_THAT(Error(worker, "router"),
              Contains("is for the role decode, and this process is router") &&
                  Contains("baton://blue/router"));
+  wrong = good;
+  wrong.ca = files.folder().file("both.pem");
+  std::ofstream(wrong.ca) << std::ifstream(good.ca).rdbuf()
+                          << "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+  CHECK_THAT(Error(wrong, "router"), Contains("cluster.tls_ca") && Contains("damaged"));
   REQUIRE(::chmod(good.key.c_str(), 0604) == 0);
   CHECK_THAT(Error(good, "router"), Contains("cluster.tls_key") && Contains("chmod 600"));
   CHECK_THAT(Error(files.Write("router", absl::Hours(-2), absl::Hours(-1)), "router"),

@@ -174,10 +174,42 @@ TEST_CASE("the least lately used files go when the bound asks for it") {
   const absl::Status larger = Write(folder, "d", 10001);
   CHECK(absl::IsResourceExhausted(larger));
   CHECK_THAT(std::string(larger.message()), Contains("model.weight_cache_bytes (10000)"));
+  CHECK(fs::exists(temp.file("a")));     // nothing goes in vain
   const auto draft = folder.Begin("e");  // one under way counts and does not go
   REQUIRE((draft.ok() && draft->Reserve(9000).ok()));
   CHECK(absl::IsResourceExhausted(Write(folder, "f", 2000)));
   CHECK(fs::exists(temp.file("e.tmp")));
+}
+
+TEST_CASE("files of another kind are neither removed nor counted") {
+  const TempFolder temp;
+  CacheOptions options = At(temp.path());
+  options.max_bytes = 10000;
+  options.ending = ".w";
+  temp.Write("notes.tmp", "a file of somebody else");
+  temp.Write("large", std::string(20000, 'x'));
+  const CacheFolder folder = Opened(options);
+  for (const char* name : {"a.w", "b.w"}) CHECK(Write(folder, name, 8000).ok());
+  CHECK(fs::exists(temp.file("notes.tmp")));
+  CHECK(fs::exists(temp.file("large")));
+  CHECK_FALSE(fs::exists(temp.file("a.w")));
+}
+
+TEST_CASE("a draft that somebody has removed gets no name, and harms no other one") {
+  const TempFolder temp;
+  const CacheFolder folder = Opened(At(temp.path()));
+  auto draft = folder.Begin("w");
+  REQUIRE((draft.ok() && draft->Reserve(100).ok()));
+  fs::remove(temp.file("w.tmp"));
+  {
+    const auto other = folder.Begin("w");
+    REQUIRE(other.ok());
+    CHECK(absl::IsUnavailable(draft->Commit()));
+    CHECK_FALSE(fs::exists(temp.file("w")));
+    draft = absl::CancelledError();
+    CHECK(fs::exists(temp.file("w.tmp")));
+  }
+  CHECK_FALSE(fs::exists(temp.file("w.tmp")));
 }
 
 TEST_CASE("a disk that fails while it writes is an error, and leaves nothing") {
