@@ -1,5 +1,6 @@
 #include "proto/control_client.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <openssl/crypto.h>
 
@@ -35,6 +36,15 @@ absl::Status FromGrpc(const grpc::Status& status) {
 // A router that has not accepted a worker by then is dialled anew.
 constexpr absl::Duration kAnswerLimit = absl::Seconds(10);
 
+// An address that is a number needs no resolver, whose c-ares leaks each time that it is asked
+// anew.
+std::string TargetOf(const std::string& address) {
+  in_addr number{};
+  const std::string host = address.substr(0, address.rfind(':'));
+  if (::inet_pton(AF_INET, host.c_str(), &number) == 1) return "ipv4:" + address;
+  return address.starts_with('[') ? "ipv6:" + address : address;
+}
+
 std::shared_ptr<grpc::Channel> OpenChannel(
     const std::string& address, const std::shared_ptr<const ClusterCertificate>& certificate) {
   grpc::ChannelArguments arguments;
@@ -45,7 +55,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ignore proxies of the environment
-  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(certificate), arguments);
+  return grpc::CreateCustomChannel(TargetOf(address), ChannelCredentialsOf(certificate), arguments);
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ TEST_CASE(
   ended_with(TicketRefusal::kSignature, kPermissionDenied, "signature",
              [](Ticket& t, int64_t) { ++t.promise_pages; });
   ended_with(TicketRefusal::kSignature, kPermissionDenied, "signature",
-             [](Ticket& t, int64_t) { ++t.expires_us; });
+             [](Ticket& t, int64_t) { --t.expires_us; });
   ended_with(TicketRefusal::kMalformed, kInvalidArgument, "range", [](Ticket& t, int64_t) {
     t.first_page = INT32_MAX;
     SignTicket(kTestKey, t);

@@ -45,8 +45,10 @@ std::shared_ptr<grpc::Channel> BareChannel(const RouterEnd& router, const Cluste
     options.pem_private_key = TextOf(own.key);
     options.pem_cert_chain = TextOf(own.cert);
   }
-  return grpc::CreateChannel(absl::StrCat("localhost:", router.server->port()),
-                             grpc::SslCredentials(options));
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("localhost");  // which gRPC's resolver of names would leak
+  return grpc::CreateCustomChannel("ipv4:" + router.address(), grpc::SslCredentials(options),
+                                   arguments);
 }
 
 // Calls Attach and waits for its end.
