@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/certificate_dates.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/secret_file.h"
@@ -25,7 +25,6 @@ namespace {
 
 constexpr char kScheme[] = "baton://";
 constexpr size_t kMaxClusterName = 64, kMaxPem = 1 << 20;
-constexpr absl::Duration kExpiryWarning = absl::Hours(24 * 14);
 
 template <auto Free>
 struct Freed {
@@ -84,16 +83,6 @@ absl::Status CheckWhole(const char* setting, const std::string& path, std::strin
     ++n_begun;
   if (n_begun <= n_read) return absl::OkStatus();
   return Wrong(setting, path, "has a damaged certificate: write the whole file anew");
-}
-
-absl::Time TimeOf(const ASN1_TIME* time) {
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
-  return absl::FromTM(parts, absl::UTCTimeZone());
-}
-
-std::string DateOf(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
 std::string SubjectOf(const X509* certificate) {
@@ -192,17 +181,6 @@ absl::Status CheckKey(const ClusterTlsFiles& files, const X509* certificate,
   return absl::OkStatus();
 }
 
-absl::Status CheckDates(const std::string& path, const X509* certificate) {
-  const absl::Time now = absl::Now(), begin = TimeOf(X509_get0_notBefore(certificate)),
-                   end = TimeOf(X509_get0_notAfter(certificate));
-  if (now >= end)
-    return Wrong("cluster.tls_cert", path, absl::StrCat("expired on ", DateOf(end), ": renew it"));
-  if (now < begin)
-    return Wrong("cluster.tls_cert", path,
-                 absl::StrCat("is not valid before ", DateOf(begin), ": wait, or set the clock"));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 const char* RoleName(Role role) {
@@ -246,8 +224,8 @@ absl::Status ClusterCertificate::Read() {
   RETURN_IF_ERROR(CheckWhole("cluster.tls_cert", files_.cert, chain_, own.size()));
   RETURN_IF_ERROR(CheckWhole("cluster.tls_ca", files_.ca, ca, signers.size()));
   for (const Certificate& signer : signers) X509_STORE_add_cert(authorities_, signer.get());
-  expiry_ = TimeOf(X509_get0_notAfter(own[0].get()));
-  RETURN_IF_ERROR(CheckDates(files_.cert, own[0].get()));
+  expiry_ = ExpiryOf(own[0].get());
+  RETURN_IF_ERROR(CheckDates("cluster.tls_cert", files_.cert, own[0].get(), absl::Now()));
   RETURN_IF_ERROR(CheckKey(files_, own[0].get(), key_));
   const absl::StatusOr<Owner> owner = OwnerOf(own[0].get());
   if (!owner.ok())
@@ -267,8 +245,7 @@ absl::Status ClusterCertificate::Read() {
 }
 
 void ClusterCertificate::WarnOfExpiry() const {
-  if (expiry_ - absl::Now() >= kExpiryWarning) return;
-  LogWarn("certificate %s expires on %s: renew it", files_.cert, DateOf(expiry_));
+  baton::WarnOfExpiry(files_.cert, expiry_, expiry_ - absl::Now());
 }
 
 absl::StatusOr<std::string> ClusterCertificate::RoleOfPeer(std::string_view pem,

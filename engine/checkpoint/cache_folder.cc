@@ -169,7 +169,7 @@ absl::StatusOr<CacheFolder::Draft> CacheFolder::Begin(const std::string& name) c
                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (!file.is_open()) return Error(draft, "create");
     RETURN_IF_ERROR(Lock(file.get(), draft));
-    // It may have got its name, or have been removed, while we waited.
+    // The draft may have got its name, or have been removed, while we waited.
     if (HasName(file.get(), draft)) return Draft(this, std::move(file), name);
   }
 }

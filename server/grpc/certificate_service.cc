@@ -22,12 +22,6 @@ absl::StatusOr<std::string> FileText(const std::string& setting, const std::stri
       absl::StrCat(setting, ": cannot read ", path, ", or it is empty"));
 }
 
-std::vector<std::string> PathsOf(const TlsFiles& files) {
-  std::vector<std::string> paths = {files.cert, files.key};
-  if (!files.client_ca.empty()) paths.push_back(files.client_ca);
-  return paths;
-}
-
 // Credentials of gRPC's core, whose certificate is fetched; its C++ has only those that stay.
 class FetchingCredentials : public grpc::ServerCredentials {
  public:
@@ -62,7 +56,7 @@ absl::StatusOr<std::unique_ptr<GrpcCertificate>> GrpcCertificate::Load(EventLoop
 }
 
 GrpcCertificate::GrpcCertificate(EventLoop* loop, const TlsFiles& files, Pem pem)
-    : files_(files), fresh_(std::move(pem)), watch_(loop, PathsOf(files), [this] { Reload(); }) {}
+    : files_(files), fresh_(std::move(pem)), watch_(loop, files.paths(), [this] { Reload(); }) {}
 
 std::shared_ptr<grpc::ServerCredentials> GrpcCertificate::Credentials() {
   grpc_ssl_server_credentials_options* const options =

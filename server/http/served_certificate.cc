@@ -2,23 +2,10 @@
 
 #include <utility>
 
+#include "common/certificate_dates.h"
 #include "common/log.h"
 
 namespace baton {
-namespace {
-
-std::vector<std::string> PathsOf(const TlsFiles& files) {
-  std::vector<std::string> paths = {files.cert, files.key};
-  if (!files.client_ca.empty()) paths.push_back(files.client_ca);
-  return paths;
-}
-
-std::string DateOf(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ServedCertificate>> ServedCertificate::Load(EventLoop* loop,
                                                                            const TlsFiles& files,
                                                                            HttpStats* stats) {
@@ -32,7 +19,7 @@ ServedCertificate::ServedCertificate(EventLoop* loop, const TlsFiles& files, Htt
     : files_(files),
       stats_(stats),
       context_(std::move(context)),
-      watch_(loop, PathsOf(files), [this] { Reload(); }) {
+      watch_(loop, files.paths(), [this] { Reload(); }) {
   WarnOfExpiry();
 }
 
@@ -47,13 +34,12 @@ void ServedCertificate::Reload() {
   }
   ++stats_->reloads;
   context_ = *std::move(loaded);
-  LogInfo("certificate %s read again, it expires on %s", files_.cert, DateOf(context_->expiry()));
+  LogInfo("certificate %s read again, it expires on %s", files_.cert, DateText(context_->expiry()));
   WarnOfExpiry();
 }
 
 void ServedCertificate::WarnOfExpiry() const {
-  if (context_->left() >= kTlsExpiryWarning) return;
-  LogWarn("certificate %s expires on %s: renew it", files_.cert, DateOf(context_->expiry()));
+  baton::WarnOfExpiry(files_.cert, context_->expiry(), context_->left());
 }
 
 }  // namespace baton

@@ -6,11 +6,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/certificate_dates.h"
 #include "common/check.h"
 #include "common/secret_file.h"
 
@@ -31,16 +31,6 @@ std::string WhyOf(unsigned long error) {
 
 absl::Status Wrong(const char* setting, const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(setting, ": ", path, " ", what));
-}
-
-absl::Time TimeOf(const ASN1_TIME* time) {
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
-  return absl::FromTM(parts, absl::UTCTimeZone());
-}
-
-std::string DateOf(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
 absl::Status CheckReadable(const char* setting, const std::string& path) {
@@ -75,15 +65,8 @@ absl::Status UseCertificate(SSL_CTX* context, const std::string& path, absl::Tim
                  absl::StrCat("is not taken (", WhyOf(ERR_peek_error()),
                               "): it must be PEM, the server's certificate first"));
   const X509* certificate = SSL_CTX_get0_certificate(context);
-  const absl::Time now = absl::Now(), begin = TimeOf(X509_get0_notBefore(certificate));
-  *expiry = TimeOf(X509_get0_notAfter(certificate));
-  if (now >= *expiry)
-    return Wrong("server.tls_cert", path,
-                 absl::StrCat("expired on ", DateOf(*expiry), ": renew it"));
-  if (now < begin)
-    return Wrong("server.tls_cert", path,
-                 absl::StrCat("is not valid before ", DateOf(begin), ": wait, or set the clock"));
-  return absl::OkStatus();
+  *expiry = ExpiryOf(certificate);
+  return CheckDates("server.tls_cert", path, certificate, absl::Now());
 }
 
 // Without this OpenSSL asks for a passphrase on the terminal.
@@ -154,6 +137,12 @@ void SetDefaults(SSL_CTX* context) {
 }
 
 }  // namespace
+
+std::vector<std::string> TlsFiles::paths() const {
+  std::vector<std::string> paths = {cert, key};
+  if (!client_ca.empty()) paths.push_back(client_ca);
+  return paths;
+}
 
 absl::StatusOr<std::string> ReadTlsKey(const std::string& path) {
   absl::StatusOr<std::string> text = ReadSecretFile(path, kMaxKeyBytes);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/status.h"
@@ -17,9 +18,8 @@ namespace baton {
 struct TlsFiles {
   std::string cert, key, client_ca;
   bool any() const { return !cert.empty() || !key.empty() || !client_ca.empty(); }
+  std::vector<std::string> paths() const;  // of those that are set, where TLS is on
 };
-
-inline constexpr absl::Duration kTlsExpiryWarning = absl::Hours(24 * 14);
 
 // The text of the file of server.tls_key, which must keep the rule of common/secret_file.h.
 // InvalidArgument as of Load.

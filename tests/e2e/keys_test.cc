@@ -184,7 +184,7 @@ TEST_CASE("where the API is public, metrics have a port of their own, which has 
       CHECK(StatusAt((*served)->url().port, route, "prom") == 404);
     }
   }
-  // Its port is one of Baton's settings, which an error names.
+  // The port of metrics is one of Baton's settings, which an error names.
   const std::string taken = StartError({"--demo", "--host", "0.0.0.0", "--allow-unauthenticated",
                                         absl::StrCat("--server.metrics_port=", metrics)});
   CHECK(absl::StrContains(taken, "server.metrics_port: cannot listen on"));

@@ -183,7 +183,7 @@ TEST_CASE("streams of a worker whose engine stands still go on elsewhere, with t
   CHECK(client.Get("/readyz")->status == 200);
   CHECK(cluster.workers[3]->StatusOf("/livez") == 200);
 
-  // It is there again without a restart, and gets nothing while it stands still.
+  // The worker is there again without a restart, and gets nothing while it stands still.
   const uint64_t steps = decode.worker->metrics().steps;
   CHECK(TextsOf(RunCrowd(client, [] {})) == wanted);
   CHECK(cluster.Standing() == 1);

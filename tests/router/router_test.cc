@@ -28,7 +28,7 @@ TEST_CASE("a ticket's limit is an hour from now on the clock of the worker that 
   r.now += absl::Seconds(2);
   r.Submit(20, 3);
   CHECK(TicketOf(r.Sent<PrefillRequest>().at(0).second).expires_us == 9'000'000 + kHourUs);
-  // Its machine was suspended: its clock stood still, and its next report says so.
+  // The worker's machine was suspended: its clock stood still, and its next report says so.
   WorkerLoad load = MeasuredLoad(1'000);
   load.clock_us = 7'500'000;
   REQUIRE(r.Report(kD1, {load}).ok());

@@ -83,7 +83,7 @@ TEST_CASE("an engine that stands still: nothing new for its worker, then its req
   CHECK(r.LastPrefill().tokens.size() == 22);
   CHECK(r.router.View().failovers[static_cast<int>(FailoverCause::kWorkerLost)] == 1);
 
-  // It dials again while it stands still: it is there, and gets nothing.
+  // The worker dials again while it stands still: it is there, and gets nothing.
   r.Lose(standing);
   r.router_lost.clear();
   r.Join(standing, Role::kDecode);

@@ -108,7 +108,7 @@ class Page(unittest.TestCase):
         b.wait(lambda: len(b.all(".turn.answer .facts")) == 2)
         self.assertIn("55", b.all(".turn.answer .words")[1].text)
         b.picture("chat")
-        # The same seed and parameters give the same words, which is how one sees that they are sent.
+        # Equal seeds and parameters give equal words, so they were sent.
         b.one("#clear").click()
         self.assertEqual(b.all(".turn"), [])
         b.ask("Can you tell me a story about a duck and a cellar?")

@@ -129,7 +129,7 @@ TEST_CASE("who waits for a writer for too long gives up, and says for whom") {
   CHECK(absl::IsDeadlineExceeded(waiting.status()));
   CHECK_THAT(std::string(waiting.status().message()), Contains("fuser " + temp.file("w.tmp")));
   CHECK(folder.Begin("v").ok());  // another file is free
-  // It waits as well where the system cannot tell of changes, and sleeps meanwhile.
+  // Waiting works as well where the system cannot tell of changes, and sleeps meanwhile.
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const int next = ::dup(STDERR_FILENO);
