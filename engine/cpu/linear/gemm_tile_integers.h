@@ -37,19 +37,25 @@ inline void PackIntegerRows(const LinearJob& job, const PackedTiles& tiles, int6
     const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
     const RowScale scale = ScaleOfRow(x, k);
     __m512i sums = _mm512_setzero_si512();
+    const char* before = nullptr;
+    // Sums a line when the next one is written: its two halves are then in L1.
+    const auto sum_before = [&] {
+      if (before == nullptr) return;
+      sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), _mm512_load_si512(before));
+    };
     for (int64_t first = 0; first < tiles.k_tiles; first += tiles.block_tiles) {
       char* out = tiles.At(job, row_tile, first) + r * 64;
       const int64_t end = first + tiles.TilesFrom(first);
       for (int64_t tile = first; tile < end; ++tile, out += kTileBytes) {
-        alignas(64) int8_t values[64] = {};
-        for (int64_t i = 0; i < tile_k; i += 32) {
-          QuantizeStep<Lanes>(x, tile * tile_k + i, k, scale, values + i);
-        }
-        const __m512i line = _mm512_load_si512(values);
-        _mm512_store_si512(out, line);
-        sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), line);
+        int8_t* const line = static_cast<int8_t*>(static_cast<void*>(out));
+        QuantizeStep<Lanes>(x, tile * tile_k, k, scale, line);
+        // Groups of 32 k fill half of a tile.
+        QuantizeStep<Lanes>(x, tile * tile_k + 32, tile_k > 32 ? k : 0, scale, line + 32);
+        sum_before();
+        before = out;
       }
     }
+    sum_before();
     alignas(64) int32_t parts[16];
     _mm512_store_si512(parts, sums);
     int32_t sum = 0;

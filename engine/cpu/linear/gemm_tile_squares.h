@@ -73,35 +73,67 @@ struct LinesOut {
   bool whole_lines;
 };
 
-// Finishes the square of row pair t and pair `pair` of a part.
+// A square whose sums are complete: its outputs are written a few rows at a time beside the
+// products of the next square, because vectors compute while tiles multiply. (AMX Xeon, 2 cores,
+// 512 rows, K 2,048, N 16,384 with SwiGLU: bf16 0.85, int8 0.95 of the time of whole squares at
+// once.)
 template <class W>
-inline void FinishSquare(const LinearJob& job, const PackedTiles& tiles, const TilePart& part,
-                         const LinesOut& lines, int64_t t, int64_t pair, const float* sums) {
-  const int64_t block = part.block + 2 * pair, row = 32 * t;
-  const PairSums square = {
-      sums, kSquareBlock, row, Min(32, job.rows - row), block, Min(2, part.end - block)};
-  FinishPair(job, typename W::Outputs(job, tiles, block, square.blocks), square,
-             LinePartOf(job, lines.whole_lines, square, part.first, part.end), lines.halves);
-}
+class FinishedSquare {
+ public:
+  // The square of row pair t and pair `pair` of a part, with these sums.
+  void Begin(const LinearJob& job, const TilePart& part, const LinesOut& lines, int64_t t,
+             int64_t pair, const float* sums) {
+    row_ = 32 * t;
+    end_ = Min(row_ + 32, job.rows);
+    block_ = part.block + 2 * pair;
+    blocks_ = Min(2, part.end - block_);
+    const PairSums square = {sums, kSquareBlock, row_, end_ - row_, block_, blocks_};
+    line_part_ = LinePartOf(job, lines.whole_lines, square, part.first, part.end);
+    halves_ = lines.halves;
+    sums_ = sums;
+  }
+  // Writes the next n rows, if there are any left.
+  inline __attribute__((always_inline)) void Rows(const LinearJob& job, const PackedTiles& tiles,
+                                                  int64_t n) {
+    if (row_ < end_) Write(job, tiles, Min(n, end_ - row_));
+  }
+  void AllRows(const LinearJob& job, const PackedTiles& tiles) { Rows(job, tiles, 32); }
+
+ private:
+  // noinline: inside the loops of tiles it would take their registers.
+  __attribute__((noinline)) void Write(const LinearJob& job, const PackedTiles& tiles, int64_t n) {
+    const PairSums rows = {sums_, kSquareBlock, row_, n, block_, blocks_};
+    FinishPair(job, typename W::Outputs(job, tiles, block_, blocks_), rows, line_part_, halves_);
+    sums_ += n * 16;
+    row_ += n;
+  }
+
+  int64_t row_ = 0, end_ = 0;  // rows left
+  int64_t block_ = 0, blocks_ = 0;
+  LinePart line_part_ = LinePart::kNone;
+  bf16* halves_ = nullptr;
+  const float* sums_ = nullptr;  // sums of the next row
+};
 
 template <class T, class N, class W>
 class PlainSquares {
  public:
-  // Scratch: the square that is finished, then the sums [row pair][pair of the part][square], if
-  // there are several K blocks.
+  // Scratch: two squares, of which one is finished while the other is computed, then the sums [row
+  // pair][pair of the part][square], if there are several K blocks.
   static int64_t ScratchBytes(const LinearJob& /*job*/, const PackedTiles& tiles, int64_t blocks) {
     const bool waits = tiles.block_tiles < tiles.k_tiles;
-    return kSquareBytes * (1 + (waits ? tiles.row_tiles / 2 * ((blocks + 1) / 2) : 0));
+    return kSquareBytes * (2 + (waits ? tiles.row_tiles / 2 * ((blocks + 1) / 2) : 0));
   }
   PlainSquares(const LinearJob& job, const PackedTiles& tiles, LinesOut lines,
                const TilePart& /*part*/, void* scratch)
-      : job_(job), tiles_(tiles), lines_(lines), finished_(static_cast<float*>(scratch)) {}
+      : job_(job), tiles_(tiles), lines_(lines), ring_(static_cast<float*>(scratch)) {}
 
   void BeginKBlock(const TilePart& part) {
     part_ = part;
     weights_ = static_cast<const char*>(job_.weights) + part.block * job_.block_bytes +
                W::KBytes(job_, part.k);
     next_sums_ = {N::SumsAhead(job_) ? kSquareBytes : 0, part.k_tiles};
+    rows_per_step_ = DivideUp(32, part.k_tiles);
   }
   int64_t Steps() const { return part_.k_tiles; }
 
@@ -109,7 +141,7 @@ class PlainSquares {
   inline __attribute__((always_inline)) void Add(const char* rows, int64_t t, int64_t pair,
                                                  TilesAhead* ahead) {
     const int64_t pairs = part_.pairs(), square = t * pairs + pair;
-    float* const waiting = finished_ + kSquare * (1 + square);
+    float* const waiting = ring_ + kSquare * (2 + square);
     if (part_.k == 0) {
       ZeroSquare<T>();
     } else {
@@ -121,15 +153,17 @@ class PlainSquares {
     const bool has_second = 2 * pair + 1 < part_.blocks;
     AddSteps(rows, weights, has_second ? job_.block_bytes : 0, part_.k_tiles, ahead);
     if (!part_.is_last) return StoreSquare<T>(waiting);
-    StoreSquare<T>(finished_);
-    FinishSquare<W>(job_, tiles_, part_, lines_, t, pair, finished_);
+    float* const sums = ring_ + turn_;
+    turn_ ^= kSquare;
+    StoreSquare<T>(sums);
+    finished_.Begin(job_, part_, lines_, t, pair, sums);
   }
-  void End() {}
+  void End() { finished_.AllRows(job_, tiles_); }
 
  private:
-  static inline __attribute__((always_inline)) void AddSteps(const char* rows, const char* weights,
-                                                             int64_t next_block, int64_t k_tiles,
-                                                             TilesAhead* ahead) {
+  inline __attribute__((always_inline)) void AddSteps(const char* rows, const char* weights,
+                                                      int64_t next_block, int64_t k_tiles,
+                                                      TilesAhead* ahead) {
     using Loads = SquareLoads<T, N::kRowsOnce>;
     TilesAhead next = *ahead;  // a copy in registers
     const int64_t next_rows = k_tiles * kTileBytes;
@@ -144,6 +178,7 @@ class PlainSquares {
       W::template Dot<T, 2, 5, 6>();
       W::template Dot<T, 3, 5, 7>();
       next.Step();
+      finished_.Rows(job_, tiles_, rows_per_step_);
     }
     *ahead = next;
   }
@@ -151,7 +186,10 @@ class PlainSquares {
   const LinearJob& job_;
   const PackedTiles& tiles_;
   LinesOut lines_;
-  float* finished_;
+  float* ring_;
+  int64_t turn_ = 0;
+  FinishedSquare<W> finished_;
+  int64_t rows_per_step_ = 0;  // of the finished square
   TilePart part_ = {};
   LinesAhead<_MM_HINT_T0> next_sums_;
   const char* weights_ = nullptr;
