@@ -75,6 +75,7 @@ struct Workspace {
   Buffer<int32_t> positions, visible, hidden;
   StateBuffer segment, rows;
   TileRoom tile;
+  TileRoom segment_tiles[kSegmentTiles];
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
     positions.Reserve(n);
@@ -98,6 +99,7 @@ struct SeenKeys {
   static int InTile(int seen, int /*rest*/) { return seen; }
   // True if no row sees the tile, since `hidden` keys of it lie before the first row's window.
   static bool Passes(int hidden) { return hidden >= kTileKeys; }
+  static constexpr bool kInSegments = true;  // kernels may take whole segments
 };
 
 // All keys of the page table, for comparisons (MakeDenseMaskAttentionOf).
@@ -107,6 +109,7 @@ struct AllKeys {
   static int End(int, int room) { return room; }
   static int InTile(int, int rest) { return rest; }
   static bool Passes(int) { return false; }
+  static constexpr bool kInSegments = false;
 };
 
 template <class Keys>
@@ -123,6 +126,9 @@ class TiledAttention final : public AttentionKernels {
     laid_out_floats_ = lays_out ? kernels_.laid_out_floats : 0;
     const bool are_made = KeyTiles::AreMade(*args.layout, args.layer);
     block_rows_ = are_made || laid_out_floats_ > 0 ? kMadeBlockRows : kBlockRows;
+    takes_segments_ = Keys::kInSegments && kernels_.segment_rows > 0 && args.window == 0 &&
+                      !shape_.values_in_keys && shape_.key_dim % 32 == 0 &&
+                      shape_.value_dim % 32 == 0;
     BATON_CHECK(group_ * shape_.heads == args.n_heads);
     BATON_CHECK(args.keys.first % kSegmentKeys == 0);
     BATON_CHECK(shape_.key_dim % 16 == 0 && shape_.key_dim <= kMaxKeyDim);
@@ -134,6 +140,8 @@ class TiledAttention final : public AttentionKernels {
     for (Workspace& workspace : workspaces_) {
       workspace.Reserve(std::max(block_rows_, group_));
       workspace.tile.Reserve(*args.layout, args.layer, laid_out_floats_);
+      if (takes_segments_)
+        for (TileRoom& room : workspace.segment_tiles) room.Reserve(*args.layout, args.layer, 0);
     }
     parked_.Reserve(n_parked_rows_);
 
@@ -279,6 +287,8 @@ class TiledAttention final : public AttentionKernels {
                   const KeyTiles::Then& then, Workspace& workspace, const RowState& state) const {
     const int n = Rows(block);
     const int end = std::min(EndKey(block), (segment + 1) * kSegmentKeys);
+    if (takes_segments_ && n <= kernels_.segment_rows)
+      return RunWholeSegment(n, segment * kSegmentKeys, end, tiles, then, workspace, state);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
     KeyTile tile;
     tile.meets_many_rows = n >= kMinLaidOutRows;
@@ -309,6 +319,21 @@ class TiledAttention final : public AttentionKernels {
         tile.fresh = false;
       }
     }
+  }
+
+  // Keys [first, end) of one segment for few rows.
+  void RunWholeSegment(int n, int first, int end, const KeyTiles& tiles, const KeyTiles::Then& then,
+                       Workspace& workspace, const RowState& state) const {
+    KeyTile of_segment[kSegmentTiles];
+    int n_tiles = 0;
+    for (int key = first; key < end; key += kTileKeys) {
+      KeyTile& tile = of_segment[n_tiles];
+      tiles.Read(key, then, &workspace.segment_tiles[n_tiles++], &tile);
+      tile.n_groups = tile.all_groups;
+    }
+    int32_t* const visible = workspace.visible.data();
+    for (int r = 0; r < n; ++r) visible[r] = workspace.positions.data()[r] + 1 - first;
+    kernels_.attend_segment({workspace.q.data(), visible, n}, of_segment, n_tiles, scale_, state);
   }
 
   // Keys of a tile before the window of each row, ascending as the rows' positions do.
@@ -373,6 +398,7 @@ class TiledAttention final : public AttentionKernels {
   int group_ = 0;                        // query heads per KV head
   int n_threads_ = 1;
   int block_rows_ = kBlockRows, laid_out_floats_ = 0;
+  bool takes_segments_ = false;  // few rows take whole segments
   ScoreScale scale_{};
   std::vector<Block> blocks_;
   std::vector<Unit> units_;

@@ -79,12 +79,15 @@ inline void HideFirst(float* s, int n) {
 
 // A row is computed against the groups in which it sees a key.
 struct CausalMask {
+  // Groups for rows of which the last sees `visible` keys.
+  static int Groups(int visible, int n_groups) { return VisibleGroups(visible, n_groups); }
   static int Computed(float* /*s*/, int visible, int /*n_groups*/) { return visible; }
   static float Top(float max) { return max; }
 };
 
 // A row is computed against all groups of the tile (attend_masked).
 struct DenseMask {
+  static int Groups(int /*visible*/, int n_groups) { return n_groups; }
   // Hides all but the first `visible` scores of a row in n_groups groups.
   static int Computed(float* s, int visible, int n_groups) {
     const Lanes none = Splat<Lanes>(kMinusInfinity);

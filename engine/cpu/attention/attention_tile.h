@@ -18,6 +18,7 @@ inline constexpr int kGroupKeys = 16;     // keys of a group of the cpu16 page l
 inline constexpr int kTileKeys = 128;     // keys of one softmax step
 inline constexpr int kSegmentKeys = 512;  // keys of one running maximum
 inline constexpr int kTileGroups = kTileKeys / kGroupKeys;
+inline constexpr int kSegmentTiles = kSegmentKeys / kTileKeys;
 // Maximum widths of a key and a value: a latent of 512 with 64 dims of rope. Both are multiples of
 // 16.
 inline constexpr int kMaxKeyDim = 576, kMaxValueDim = 512;
@@ -97,6 +98,12 @@ ScoreScale ScoreScaleOf(double scale, double soft_cap);
 using AttendTile = void (*)(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
                             const RowState& segment);
 
+// Continues the rows' segment with all of its tiles, n_tiles from the segment's first on, in one
+// call. The rows have no windows, and `visible` counts keys from the first tile on. Key and value
+// widths are multiples of 32, and values do not lie in keys.
+using AttendSegment = void (*)(const TileRows& rows, const KeyTile* tiles, int n_tiles,
+                               const ScoreScale& scale, const RowState& segment);
+
 struct AttentionTileKernels {
   int max_rows;
   int edge_rows;        // rows to take at a time if rows see the tile up to different keys
@@ -107,6 +114,10 @@ struct AttentionTileKernels {
   // Computes every row against all groups of the tile, also those it does not see, and masks what
   // it does not see; the result is that of `attend`. For comparisons only.
   AttendTile attend_masked;
+  // Few rows, of which keys and values are read at the speed of memory: so many rows at most; 0:
+  // the path takes one tile after the other.
+  int segment_rows = 0;
+  AttendSegment attend_segment = nullptr;
   // Folds a finished segment into the rows; segments come in ascending order. c: ScoreScale's.
   void (*fold)(const RowState& segment, int n, int value_dim, float c, const RowState& rows);
   // out (value_dim) = bf16 of one row's result.

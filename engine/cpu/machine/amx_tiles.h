@@ -20,9 +20,21 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 constexpr TileConfig kEightFullTiles;
+// Tiles 0 to 4 (sums, and one of rows) have n rows.
+struct FewRowsConfigs {
+  TileConfig of[17];
+  constexpr FewRowsConfigs() : of{} {
+    for (int n = 1; n <= 16; ++n)
+      for (int t = 0; t <= 4; ++t) of[n].rows[t] = static_cast<uint8_t>(n);
+  }
+};
+constexpr FewRowsConfigs kFewRows;
 
 struct AmxTiles {
   static void Configure() { __asm__ volatile("ldtilecfg %0" : : "m"(kEightFullTiles) : "memory"); }
+  static void ConfigureRows(int n) {
+    __asm__ volatile("ldtilecfg %0" : : "m"(kFewRows.of[n]) : "memory");
+  }
   static void Release() { __asm__ volatile("tilerelease" : : : "memory"); }
   template <int t>
   static void Zero() {

@@ -66,8 +66,8 @@ CpuFeatures DetectFeatures() {
                Bit(leaf7.ebx, 30) && Bit(leaf7.ebx, 31);
   has.vnni = has.avx512 && Bit(leaf7.ecx, 11);
   has.avx512bf16 = has.vnni && Bit(leaf7_1.eax, 5);
-  has.amx = has.avx512bf16 && tiles_saved && Bit(leaf7.edx, 22) && Bit(leaf7.edx, 24) &&
-            Bit(leaf7.edx, 25);
+  has.amx = has.avx512bf16 && Bit(leaf7.ecx, 1) && tiles_saved && Bit(leaf7.edx, 22) &&
+            Bit(leaf7.edx, 24) && Bit(leaf7.edx, 25);
   return has;
 }
 

@@ -33,6 +33,7 @@ struct LowHalfFirst {
 struct TileFile {
   alignas(64) uint32_t words[8][16][16];
   bool configured = false;
+  int rows[8];
 };
 thread_local TileFile tiles;
 
@@ -44,21 +45,32 @@ struct EmulatedTiles {
       }
     }
     tiles.configured = configured;
+    for (int& rows : tiles.rows) rows = 16;
   }
   static void Configure() { Fill(true); }
+  static void ConfigureRows(int n) {
+    Fill(true);
+    for (int t = 0; t <= 4; ++t) tiles.rows[t] = n;
+  }
   static void Release() { Fill(false); }
   static void CheckConfigured() {
     if (!tiles.configured) __builtin_trap();  // the instruction would raise #UD
   }
+  template <int c, int a, int b>
+  static void CheckRows() {
+    CheckConfigured();
+    if (tiles.rows[c] != tiles.rows[a] || tiles.rows[b] != 16) __builtin_trap();  // #UD too
+  }
   template <int t>
   static void Zero() {
     CheckConfigured();
-    for (auto& row : tiles.words[t]) _mm512_store_si512(row, _mm512_setzero_si512());
+    for (int row = 0; row < tiles.rows[t]; ++row)
+      _mm512_store_si512(tiles.words[t][row], _mm512_setzero_si512());
   }
   template <int t>
   static void Load(const void* from, int64_t stride) {
     CheckConfigured();
-    for (int64_t row = 0; row < 16; ++row) {
+    for (int64_t row = 0; row < tiles.rows[t]; ++row) {
       __builtin_memcpy(tiles.words[t][row], static_cast<const char*>(from) + row * stride, 64);
     }
   }
@@ -69,7 +81,7 @@ struct EmulatedTiles {
   template <int t>
   static void Store(void* to, int64_t stride) {
     CheckConfigured();
-    for (int64_t row = 0; row < 16; ++row) {
+    for (int64_t row = 0; row < tiles.rows[t]; ++row) {
       __builtin_memcpy(static_cast<char*>(to) + row * stride, tiles.words[t][row], 64);
     }
   }
@@ -77,9 +89,9 @@ struct EmulatedTiles {
   // on; then c += even + odd.
   template <int c, int a, int b>
   static void Dot() {
-    CheckConfigured();
+    CheckRows<c, a, b>();
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-    for (int m = 0; m < 16; ++m) {
+    for (int m = 0; m < tiles.rows[c]; ++m) {
       __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
       for (int pair = 0; pair < 16; ++pair) {
         const __m512i x = _mm512_set1_epi32(static_cast<int>(tiles.words[a][m][pair]));
@@ -96,8 +108,8 @@ struct EmulatedTiles {
   // tdpbsud: signed bytes of a times unsigned bytes of b, sums modulo 2^32.
   template <int c, int a, int b>
   static void DotInt8() {
-    CheckConfigured();
-    for (int m = 0; m < 16; ++m) {
+    CheckRows<c, a, b>();
+    for (int m = 0; m < tiles.rows[c]; ++m) {
       uint32_t* const acc = tiles.words[c][m];
       __m512i sum = _mm512_load_si512(acc);
       for (int quad = 0; quad < 16; ++quad) {
@@ -110,8 +122,8 @@ struct EmulatedTiles {
   // tdpbssd: signed bytes of both, sums modulo 2^32.
   template <int c, int a, int b>
   static void DotSigned() {
-    CheckConfigured();
-    for (int m = 0; m < 16; ++m) {
+    CheckRows<c, a, b>();
+    for (int m = 0; m < tiles.rows[c]; ++m) {
       uint32_t* const acc = tiles.words[c][m];
       __m512i sum = _mm512_load_si512(acc);
       for (int quad = 0; quad < 16; ++quad) {

@@ -57,6 +57,16 @@ struct OperationsOf {
        }},
       {"tdpbf16ps", [](W c, W a, W b,
                        TileWords* out) { Run(c, a, b, out, [] { T::template Dot<3, 5, 7>(); }); }},
+      {"tdpbf16ps, five rows",
+       [](W c, W a, W b, TileWords* out) {
+         T::ConfigureRows(5);
+         T::template Load<3>(&c, 64);
+         T::template Load<4>(&a, 64);
+         T::template Load<7>(&b, 64);
+         T::template Dot<3, 4, 7>();
+         T::template Store<3>(out, 64);
+         T::Release();
+       }},
       {"tdpbsud",
        [](W c, W a, W b, TileWords* out) {
          Run(c, a, b, out, [] { T::template DotInt8<3, 5, 7>(); });

@@ -162,6 +162,9 @@ BATON_ZMM __m512i _mm512_sub_epi8(const __m512i& a, const __m512i& b) {
 BATON_ZMM __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
+BATON_ZMM __m512i _mm512_abs_epi8(const __m512i& x) {
+  return {_mm256_abs_epi8(x.lo), _mm256_abs_epi8(x.hi)};
+}
 BATON_ZMM __m512i _mm512_or_si512(const __m512i& a, const __m512i& b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
@@ -295,6 +298,25 @@ BATON_ZMM __m512 _mm512_shuffle_f32x4(const __m512& a, const __m512& b, int orde
       _mm512_shuffle_i64x2(_mm512_castps_si512(a), _mm512_castps_si512(b), order));
 }
 // Lane i is lane order[i] % 32 of x.
+BATON_ZMM __m512i _mm512_unpacklo_epi8(const __m512i& a, const __m512i& b) {
+  return {_mm256_unpacklo_epi8(a.lo, b.lo), _mm256_unpacklo_epi8(a.hi, b.hi)};
+}
+BATON_ZMM __m512i _mm512_unpackhi_epi8(const __m512i& a, const __m512i& b) {
+  return {_mm256_unpackhi_epi8(a.lo, b.lo), _mm256_unpackhi_epi8(a.hi, b.hi)};
+}
+// Bytes of a followed by those of b, chosen by the low seven bits of `order`.
+BATON_ZMM __m512i _mm512_permutex2var_epi8(const __m512i& a, const __m512i& order,
+                                           const __m512i& b) {
+  alignas(64) uint8_t both[128], at[64], out[64];
+  _mm512_store_si512(both, a);
+  _mm512_store_si512(both + 64, b);
+  _mm512_store_si512(at, order);
+  for (int i = 0; i < 64; ++i) out[i] = both[at[i] % 128];
+  return _mm512_load_si512(out);
+}
+BATON_ZMM __m512i _mm512_permutexvar_epi8(const __m512i& order, const __m512i& x) {
+  return _mm512_permutex2var_epi8(x, order, x);
+}
 BATON_ZMM __m512i _mm512_permutexvar_epi16(const __m512i& order, const __m512i& x) {
   alignas(64) uint16_t from[32], at[32], to[32];
   _mm512_store_si512(from, x);
