@@ -119,7 +119,7 @@ class TileProduct {
 template <class Tiles>
 struct TileDot {
   static constexpr int kChunkRows = 32;
-  // Enough for all rows of a block.
+  // Of one call: more than a block has, except where very many heads share their keys.
   static constexpr int kMaxRows = 512, kEdgeRows = kMaxRows;
   static constexpr int kLaidOutFloats = 0;
   static constexpr bool kPrefetch = true;
@@ -208,7 +208,7 @@ struct TileDot {
       if (!whole) CopyRows(chunk.state.out, n, tile.value_dim, out);
       BeginValues(whole ? chunk.state.out : out, &chunk, &beside.values);
       if (has_next) continue;
-      beside.Rest();
+      AddLast(tile, &beside.values);
       if (!whole) CopyRows(out, n, tile.value_dim, chunk.state.out);
       break;
     }
@@ -218,7 +218,8 @@ struct TileDot {
  private:
   static constexpr int kTileRows = 16;
 
-  // Sets up the chunk of rows from `from` on; false if none of them sees a key of the tile.
+  // Sets up the chunk of rows from `from` on; false if none of them sees a key of the tile (then no
+  // row after them does, if they have windows).
   template <class Mask>
   static bool Begin(const TileRows& rows, const KeyTile& tile, const RowState& segment, int from,
                     Scratch* chunk) {
@@ -229,7 +230,7 @@ struct TileDot {
                     segment.out + int64_t{from} * kRowStride};
     chunk->tile = tile;
     chunk->tile.n_groups = Mask::Groups(chunk->rows.visible[n - 1], tile.n_groups);
-    return chunk->tile.n_groups > 0;
+    return chunk->tile.n_groups > 0 && (rows.hidden == nullptr || !Mask::Passes(rows.hidden[from]));
   }
 
   // Rows of a tile beyond the last one compute values that are never read.
@@ -244,6 +245,16 @@ struct TileDot {
       for (int r = 0; r < chunk->rows.n; ++r)
         StoreWeights(chunk, r, tile.n_groups, Splat<Lanes>(0.0f));
     product->BeginValues(chunk->p[0], chunk->rows.n, tile, pairs, out);
+  }
+
+  // Values of the last chunk; the keys of the next tile are prefetched meanwhile.
+  static void AddLast(const KeyTile& tile, TileProduct<Tiles>* values) {
+    const bool ahead = tile.fresh && tile.source == nullptr;
+    for (int j = 0; values->left() > 0; ++j) {
+      values->Step();
+      if (!ahead || j >= tile.n_groups) continue;
+      for (int i = 0; i < tile.key_dim * kGroupKeys; i += 32) Tiles::Prefetch(tile.next_k[j] + i);
+    }
   }
 
   // Sixteen V lines (per sixteen dims) of groups j and j + 1, in the page if the groups are

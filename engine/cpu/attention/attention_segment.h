@@ -8,7 +8,7 @@
 //   values    for each tile: outputs rescaled; for each 64 dims: C (rows, 16 dims) x 4,
 //             per 32 keys one A and four B
 //
-// What comes next is prefetched evenly: three quarters beside the products, one beside the softmax.
+// What comes next is prefetched evenly beside the products and the softmax.
 //
 // Tiles is amx_tiles.h, or its emulation in the tests.
 #pragma once
@@ -63,10 +63,13 @@ class SegmentAhead {
       for (const char* stream : streams_) _mm_prefetch(stream + at_, _MM_HINT_T1);
     if (at_ >= bytes_) Next();
   }
-  // After the last part its last lines are prefetched again.
   __attribute__((noinline)) void Next() {
     turn_ ^= 1;
-    if (turn_ == 0 && part_ + 1 < n_parts_) ++part_;
+    if (turn_ == 0 && ++part_ == n_parts_) {  // nothing is left
+      beside_product_ = beside_softmax_ = 0;
+      at_ = 0;
+      return;
+    }
     Begin();
   }
   void Begin() {
@@ -205,6 +208,7 @@ class SegmentDot {
       max[i] = before > max[i] ? before : max[i];
       rescale[i] = max[i] == kMinusInfinity ? 0.0f : (before - max[i]) * c;
     }
+    for (int i = all; i % kLanes != 0; ++i) rescale[i] = 0.0f;
     for (int i = 0; i < all; i += kLanes) Store(rescale + i, Exp2(Load<Lanes>(rescale + i)));
     for (int t = 0, i = 0; t < n_tiles; ++t)
       for (int r = 0; r < n; ++r, ++i) {
@@ -248,8 +252,9 @@ class SegmentDot {
   }
 
   // Values of groups j and j + 1 and of `across` times 16 dims from d on, in the page if it has
-  // them side by side, else made. A missing second group, whose weights are zero, reads the first;
-  // missing tiles read the first, and nobody looks at their products.
+  // them side by side, else made. A missing second group is zero (of numbers: the first again, its
+  // weights are zero and numbers are finite); missing tiles read the first, and nobody looks at
+  // their products.
   static inline __attribute__((always_inline)) Across ValueTiles(const KeyTile& tile, int j, int d,
                                                                  int across,
                                                                  const NumbersToTiles& to_tiles,
@@ -277,8 +282,10 @@ class SegmentDot {
     if (high == low + 8 * line_bytes) return tiles_at(low, 64, line_bytes);
     for (int pair = 0; pair < 16; ++pair) {
       const char* const line = (pair < 8 ? low : high) + pair % 8 * line_bytes;
+      const bool is_missing = pair >= 8 && second == j;
       for (int i = 0; i < across; ++i)
-        _mm512_store_si512(made + i * kTileBytes + pair * 64, _mm512_loadu_si512(line + i * 64));
+        _mm512_store_si512(made + i * kTileBytes + pair * 64,
+                           is_missing ? _mm512_setzero_si512() : _mm512_loadu_si512(line + i * 64));
     }
     return tiles_at(made, kTileBytes, 64);
   }

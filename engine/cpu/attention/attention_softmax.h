@@ -1,15 +1,18 @@
 // The parts of the attention that are no dot products, written once for every path on the sixteen
 // virtual lanes; and Attend, which combines them with the chains of a path. For kernel units.
 //
-// Dot is the path's implementation of the tile order (attention_chains.h):
-//   Dot::kMaxRows, Dot::kEdgeRows, Dot::Scratch (holds S as float s[kMaxRows][kTileKeys], and P in
-//                                   the path's form)
+// Dot is the path's implementation of the tile order (attention_chains.h, attention_amx.h,
+// attention_segment.h). The softmax needs
+//   Dot::Scratch                    holds S of some rows as float s[][kTileKeys], and P in the
+//                                   path's form
+//   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
+//   Dot::BesideSoftmax(&scratch)    four times per row: what goes on beside the softmax
+// and Attend also
+//   Dot::kMaxRows, Dot::kEdgeRows, Dot::kLaidOutFloats      as in AttentionTileKernels
 //   Dot::kPrefetch                  fresh tiles are worth prefetching
-//   Dot::kLaidOutFloats
-//   Dot::Begin(tile, n, &scratch), Dot::BesideSoftmax(&scratch)     prefetches from memory
+//   Dot::Begin(tile, n, &scratch)   prepares prefetches from memory
 //   Dot::Reads(tile)                the path reads the tile's source directly
 //   Dot::Scores(rows, tile, &scratch)     S of the tile's groups, all rows
-//   Dot::StoreWeights(&scratch, row, group, lanes)  P of sixteen keys, already rounded to bf16
 //   Dot::AddValues(&scratch, n, tile, out)          out += P V
 #pragma once
 
@@ -81,6 +84,8 @@ inline void HideFirst(float* s, int n) {
 struct CausalMask {
   // Groups for rows of which the last sees `visible` keys.
   static int Groups(int visible, int n_groups) { return VisibleGroups(visible, n_groups); }
+  // True if rows see nothing of a tile, of which `hidden` keys lie before the first one's window.
+  static bool Passes(int hidden) { return hidden >= kTileKeys; }
   static int Computed(float* /*s*/, int visible, int /*n_groups*/) { return visible; }
   static float Top(float max) { return max; }
 };
@@ -88,6 +93,7 @@ struct CausalMask {
 // A row is computed against all groups of the tile (attend_masked).
 struct DenseMask {
   static int Groups(int /*visible*/, int n_groups) { return n_groups; }
+  static bool Passes(int /*hidden*/) { return false; }
   // Hides all but the first `visible` scores of a row in n_groups groups.
   static int Computed(float* s, int visible, int n_groups) {
     const Lanes none = Splat<Lanes>(kMinusInfinity);

@@ -74,7 +74,7 @@ struct KeyTile {
 struct RowState {
   float* max;  // (n)
   float* sum;  // (n)
-  float* out;  // (n, kRowStride), value_dim used
+  float* out;  // (n, kRowStride): value_dim used; a path may write up to 16 beyond
 };
 
 struct TileRows {

@@ -212,7 +212,6 @@ class GroupedSquares {
     finished.AllRows(job_, tiles_);
   }
 
-
   const LinearJob& job_;
   const PackedTiles& tiles_;
   LinesOut lines_;

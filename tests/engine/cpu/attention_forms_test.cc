@@ -19,6 +19,18 @@ TEST_CASE("int8 keys and values equal the reference on what they hold") {
   }
 }
 
+TEST_CASE("few rows, tokens and heads together, equal the reference across tiles and segments") {
+  std::mt19937 rng = FreshRng();
+  for (KvType type : {KvType::kBf16, KvType::kInt8})
+    for (int head_dim : {64, 96, 128})
+      for (double soft_cap : {0.0, 30.0}) {
+        const float sigma = rng() % 2 == 0 ? 1.0f : 1e4f;
+        AttentionArena arena({head_dim, 2, 2, 16 << rng() % 3, 0, soft_cap, type}, {1100}, rng,
+                             sigma);
+        CheckAgainstReference(arena, {{0, 14, 17}, {0, 126, 130}, {0, 509, 515}, {0, 1098, 1100}});
+      }
+}
+
 TEST_CASE("int8 keys and values are close to softmax attention in double on what was written") {
   std::mt19937 rng = FreshRng();
   for (int head_dim : {64, 128}) {

@@ -158,8 +158,9 @@ struct TileCase {
     return states;
   }
 
-  // lays_out: the path lays tiles out for the rows, if it can.
-  std::vector<ReferenceState> Run(const AttentionTileKernels& kernels, bool lays_out) const {
+  // How rows attend tiles: one after the other, laid out first, or those of a segment together.
+  enum class Way { kTiles, kLaidOut, kSegments };
+  std::vector<ReferenceState> Run(const AttentionTileKernels& kernels, Way way) const {
     const NumericsMxcsrScope mxcsr;
     const int n = static_cast<int>(positions.size());
     const size_t size = static_cast<size_t>((n + kPaddingRows) * kRowStride);
@@ -172,8 +173,11 @@ struct TileCase {
       std::fill(segment_out.begin(), segment_out.end(), 0.0f);
       std::vector<float> segment_max(positions.size(), -INFINITY), segment_sum(positions.size());
       const RowState segment = {segment_max.data(), segment_sum.data(), segment_out.data()};
-      for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
-        AddTile(kernels, lays_out, packed.data(), key, scale, segment);
+      if (way == Way::kSegments)
+        AddSegment(kernels, packed.data(), begin, scale, segment);
+      else
+        for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
+          AddTile(kernels, way == Way::kLaidOut, packed.data(), key, scale, segment);
       kernels.fold(segment, n, head_dim, scale.c, {max.data(), sum.data(), out.data()});
     }
     std::vector<ReferenceState> states;
@@ -198,6 +202,39 @@ struct TileCase {
 
   void AddTile(const AttentionTileKernels& kernels, bool lays_out, const float* packed, int key,
                const ScoreScale& scale, const RowState& segment) const {
+    KeyTile tile = Tile(key);
+    tile.fresh = lays_out || positions.size() % 2 == 0;
+    const size_t floats = static_cast<size_t>(RoundUp(head_dim, 64) * kernels.laid_out_floats);
+    std::vector<float> k_laid_out(floats, NAN), v_laid_out(floats, NAN);
+    if (lays_out) {
+      tile.k_laid_out = k_laid_out.data();
+      tile.v_laid_out = v_laid_out.data();
+    }
+    const std::vector<int32_t> visible = VisibleFrom(key);
+    const int n = static_cast<int>(positions.size());
+    for (int r = 0; r < n; r += kernels.max_rows) {
+      kernels.attend(
+          {packed + r * kRowStride, visible.data() + r, std::min(kernels.max_rows, n - r)}, tile,
+          scale, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
+      if (lays_out) tile.fresh = false;
+    }
+  }
+  void AddSegment(const AttentionTileKernels& kernels, const float* packed, int begin,
+                  const ScoreScale& scale, const RowState& segment) const {
+    std::vector<KeyTile> tiles;
+    for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
+      tiles.push_back(Tile(key));
+    const std::vector<int32_t> visible = VisibleFrom(begin);
+    kernels.attend_segment({packed, visible.data(), static_cast<int>(positions.size())},
+                           tiles.data(), static_cast<int>(tiles.size()), scale, segment);
+  }
+
+  std::vector<int32_t> VisibleFrom(int key) const {
+    std::vector<int32_t> visible;
+    for (int position : positions) visible.push_back(position + 1 - key);
+    return visible;
+  }
+  KeyTile Tile(int key) const {
     KeyTile tile;
     tile.key_dim = tile.value_dim = head_dim;
     tile.n_groups = tile.all_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
@@ -207,22 +244,7 @@ struct TileCase {
       tile.next_k[j] = tile.k[j];
       tile.next_v[j] = tile.v[j];
     }
-    tile.fresh = lays_out || positions.size() % 2 == 0;
-    const size_t floats = static_cast<size_t>(RoundUp(head_dim, 64) * kernels.laid_out_floats);
-    std::vector<float> k_laid_out(floats, NAN), v_laid_out(floats, NAN);
-    if (lays_out) {
-      tile.k_laid_out = k_laid_out.data();
-      tile.v_laid_out = v_laid_out.data();
-    }
-    std::vector<int32_t> visible;
-    for (int position : positions) visible.push_back(position + 1 - key);
-    const int n = static_cast<int>(positions.size());
-    for (int r = 0; r < n; r += kernels.max_rows) {
-      kernels.attend(
-          {packed + r * kRowStride, visible.data() + r, std::min(kernels.max_rows, n - r)}, tile,
-          scale, {segment.max + r, segment.sum + r, segment.out + r * kRowStride});
-      if (lays_out) tile.fresh = false;
-    }
+    return tile;
   }
 };
 
@@ -242,10 +264,12 @@ TEST_CASE("the fp32 state of every row equals the reference") {
       const std::vector<ReferenceState> expected = c.Reference();
       for (const KernelPath& path : AttentionPaths()) {
         INFO(path.name << ", D " << head_dim << ", " << rows << " rows, " << c.n_keys << " keys");
-        REQUIRE(Same(c.Run(*path.attention_tile, false), expected));
-        if (path.attention_tile->laid_out_floats > 0) {
-          REQUIRE(Same(c.Run(*path.attention_tile, true), expected));
-        }
+        const AttentionTileKernels& kernels = *path.attention_tile;
+        REQUIRE(Same(c.Run(kernels, TileCase::Way::kTiles), expected));
+        if (kernels.laid_out_floats > 0)
+          REQUIRE(Same(c.Run(kernels, TileCase::Way::kLaidOut), expected));
+        if (rows <= kernels.segment_rows && head_dim % 32 == 0)
+          REQUIRE(Same(c.Run(kernels, TileCase::Way::kSegments), expected));
       }
     }
 }
@@ -253,7 +277,7 @@ TEST_CASE("the fp32 state of every row equals the reference") {
 TEST_CASE("a sum in another order is noticed") {
   std::mt19937 rng = FreshRng();
   const TileCase c(64, 300, 6, 0, rng);
-  CHECK_FALSE(Same(c.Run(kWrongOrderAttention, false), c.Reference()));
+  CHECK_FALSE(Same(c.Run(kWrongOrderAttention, TileCase::Way::kTiles), c.Reference()));
 }
 
 TEST_CASE("the reference is close to softmax attention in double") {

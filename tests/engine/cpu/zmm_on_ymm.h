@@ -297,7 +297,6 @@ BATON_ZMM __m512 _mm512_shuffle_f32x4(const __m512& a, const __m512& b, int orde
   return _mm512_castsi512_ps(
       _mm512_shuffle_i64x2(_mm512_castps_si512(a), _mm512_castps_si512(b), order));
 }
-// Lane i is lane order[i] % 32 of x.
 BATON_ZMM __m512i _mm512_unpacklo_epi8(const __m512i& a, const __m512i& b) {
   return {_mm256_unpacklo_epi8(a.lo, b.lo), _mm256_unpacklo_epi8(a.hi, b.hi)};
 }
@@ -317,6 +316,7 @@ BATON_ZMM __m512i _mm512_permutex2var_epi8(const __m512i& a, const __m512i& orde
 BATON_ZMM __m512i _mm512_permutexvar_epi8(const __m512i& order, const __m512i& x) {
   return _mm512_permutex2var_epi8(x, order, x);
 }
+// Lane i is lane order[i] % 32 of x.
 BATON_ZMM __m512i _mm512_permutexvar_epi16(const __m512i& order, const __m512i& x) {
   alignas(64) uint16_t from[32], at[32], to[32];
   _mm512_store_si512(from, x);
