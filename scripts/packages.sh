@@ -9,7 +9,7 @@ packages=(
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev curl openssl
   iproute2 tcpdump chromium chromium-driver python3-selenium fonts-dejavu-core nginx-light haproxy libfaketime
-  python3-venv
+  python3-venv python3-yaml
 )
 if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
