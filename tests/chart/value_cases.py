@@ -206,8 +206,9 @@ case("metrics.apiKey.secret", "other", lambda r: all(endpoint(r, name)["authoriz
      == {"name": "other", "key": "key"} for name in ("router", "workers")), **MONITOR)
 case("metrics.apiKey.secretKey", "k", lambda r: endpoint(r, "router")["authorization"]["credentials"]["key"] == "k",
      **MONITOR)
-case("metrics.podMonitor.enabled", True, lambda r: r.names("PodMonitor") == ["r-baton-router", "r-baton-workers"],
-     **MONITOR)
+case("metrics.podMonitor.enabled", True, lambda r: r.names("PodMonitor") == ["r-baton-router", "r-baton-workers"]
+     and [endpoint(r, name)["relabelings"] for name in ("router", "workers")]
+     == [[{"targetLabel": "job", "replacement": f"baton-{name}"}] for name in ("router", "workers")], **MONITOR)
 case("metrics.podMonitor.interval", "5s", lambda r: endpoint(r, "workers")["interval"] == "5s", **MONITOR)
 case("metrics.podMonitor.labels", {"release": "p"},
      lambda r: r.one("PodMonitor", "router")["metadata"]["labels"]["release"] == "p", **MONITOR)
