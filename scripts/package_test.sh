@@ -57,12 +57,13 @@ within() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOM
 within apt-get update -qq >/dev/null
 step "an empty Debian 12 of $(within dpkg-query -f '.\n' -W | wc -l) packages"
 
-# All paths, and who the users are. What apt and dpkg write about themselves is left out, and caches.
+# All paths, and who the users are. What apt and dpkg write about themselves is left out, and caches; so is the group
+# that libibverbs1, which UCX needs, makes and leaves.
 state() {
-  (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./var/lib/apt -o -path ./var/lib/dpkg -o \
+  (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./run -o -path ./var/lib/apt -o -path ./var/lib/dpkg -o \
     -path ./var/cache/apt -o -path ./var/cache/ldconfig -o -path ./var/log -o -path ./var/cache/debconf -o -path ./tmp \) -prune -o \
     ! -name '*-' ! -name '*.pyc' -printf '%p\n' | LC_ALL=C sort
-   cat etc/passwd etc/group)
+   cat etc/passwd etc/group | grep -v '^rdma:')
   within dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n'
 }
 state >"$root.before"
