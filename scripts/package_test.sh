@@ -21,15 +21,8 @@ fail() {
 step() { printf '%4d s  %s\n' $SECONDS "$1"; }
 
 # --- an empty Debian 12 --------------------------------------------------------------------------------
-empty=${XDG_CACHE_HOME:-$HOME/.cache}/baton-tools/debian12.tar
-if [ ! -f "$empty" ]; then
-  new=$(mktemp -d)
-  debootstrap --variant=minbase bookworm "$new/root" >"$new/log" 2>&1 || { tail "$new/log" >&2; fail "debootstrap failed"; }
-  mkdir -p "$(dirname "$empty")"
-  tar -C "$new/root" -cf "$empty.part" .
-  mv "$empty.part" "$empty"
-  rm -rf "$new"
-fi
+. scripts/empty_debian.sh
+empty_debian
 root=$(mktemp -d)
 mounted=()
 clean() {
