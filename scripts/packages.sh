@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages that the build and the tests need. Safe to run again.
-# scripts/packages.sh fuzz  also those of scripts/fuzz.sh.
+# scripts/packages.sh build  those of the build and of scripts/package.sh alone.
+# scripts/packages.sh fuzz   also those of scripts/fuzz.sh.
 set -euo pipefail
 
 packages=(
-  build-essential cmake ninja-build ccache mold clang-format-14 pkg-config git patch python3 ca-certificates
+  build-essential cmake ninja-build ccache mold pkg-config git patch python3 python3-venv ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
-  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev curl openssl
-  iproute2 tcpdump chromium chromium-driver python3-selenium fonts-dejavu-core nginx-light haproxy libfaketime
-  python3-venv
+  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev
 )
+if [ "${1:-}" != build ]; then
+  packages+=(
+    clang-format-14 curl openssl iproute2 tcpdump chromium chromium-driver python3-selenium python3-yaml fonts-dejavu-core
+    nginx-light haproxy libfaketime systemd
+  )
+fi
 if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
 min_rust=1.87
@@ -20,7 +25,9 @@ if [ -z "$have_rust" ] || ! command -v cargo >/dev/null ||
   packages+=(rustc-web cargo-web)
 fi
 # Node.js of another source brings its npm along, which Debian's packages would not go with.
-if ! command -v node >/dev/null || ! command -v npm >/dev/null; then packages+=(nodejs npm); fi
+if [ "${1:-}" != build ] && { ! command -v node >/dev/null || ! command -v npm >/dev/null; }; then
+  packages+=(nodejs npm)
+fi
 
 missing=()
 for package in "${packages[@]}"; do

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/cli/bench_command_line.h"
+#include "server/cli/commit.h"
 #include "server/cli/setting_flags.h"
 #include "server/config/model_folder.h"
 
@@ -233,7 +234,10 @@ Command ChosenCommand(const Parser& parser) {
 
 }  // namespace
 
-std::string VersionText() { return absl::StrCat("baton ", BATON_VERSION, "\n"); }
+std::string VersionText() {
+  const std::string commit = kCommit;
+  return absl::StrCat("baton ", BATON_VERSION, commit.empty() ? "" : " (" + commit + ")", "\n");
+}
 
 absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
     const std::vector<std::string>& args) {

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -68,7 +69,12 @@ TEST_CASE("each command has its help, whatever else it needs") {
 
 TEST_CASE("commands and the flags people know") {
   CHECK(Parse({"version"})->text.rfind("baton ", 0) == 0);
-  CHECK(Parse({"--version"})->text.rfind("baton ", 0) == 0);
+  const std::string version = Parse({"--version"})->text;
+  CHECK(version.rfind("baton ", 0) == 0);
+  CHECK(version == Parse({"version"})->text);
+  // The commit, where it is known: twelve hex digits, and a + for files that were changed.
+  CHECK(
+      std::regex_match(version, std::regex(R"(baton \d+\.\d+\.\d+( \([0-9a-f]{12,40}\+?\))?\n)")));
   const auto line =
       Parse({"serve", "some/model", "--prefill", "3", "--decode=2", "--port", "9", "--colocated",
              "--decode.max_batch=64", "--served-model-name", "x", "--max-model-len", "128"});

@@ -1,0 +1,36 @@
+# Sourced, in the root of the repository: functions that bring programs and files from the Go module proxy. They are
+# kept by version in the user's cache folder, so that only the first run builds.
+go_cache=${XDG_CACHE_HOME:-$HOME/.cache}/baton-tools
+
+no_go_modules() {
+  echo "$(basename "$0" .sh): $1 did not come from the Go module proxy (see above), so nothing was tested" >&2
+  exit 1
+}
+# require_go: ends the script where there is no Go that builds helm; Debian 12's own (1.19) is too old
+require_go() {
+  local found
+  found=$(go env GOVERSION 2>/dev/null) || found=none
+  if [ "$(printf '%s\n%s\n' go1.24 "$found" | sort -V | head -1)" != go1.24 ]; then
+    echo "$(basename "$0" .sh): needs Go 1.24 or newer, found: $found; install it from go.dev or bookworm-backports" >&2
+    exit 1
+  fi
+}
+# go_program NAME PACKAGE@VERSION [LDFLAGS]: builds a program if it is not there, and sets the variable NAME to its path
+go_program() {
+  local folder="$go_cache/$1-${2##*@}-$(go env GOVERSION)"
+  if [ ! -x "$folder/$1" ]; then
+    echo "building $1 ${2##*@} (once)"
+    mkdir -p "$folder"
+    GOBIN=$folder CGO_ENABLED=0 GOFLAGS= go install -p 2 -trimpath -ldflags "-s -w ${3:-}" "$2" >"$folder/log" 2>&1 ||
+      { tail -20 "$folder/log" >&2; no_go_modules "$1"; }
+  fi
+  printf -v "$1" %s "$folder/$1"
+}
+# go_module MODULE@VERSION: prints the folder of its files
+go_module() {
+  local folder
+  folder=$(cd / && GOFLAGS=-mod=mod go mod download -json "$1" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin).get("Dir", ""))') || folder=
+  [ -n "$folder" ] || no_go_modules "$1"
+  echo "$folder"
+}
