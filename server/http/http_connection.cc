@@ -203,7 +203,7 @@ void HttpConnection::OnComplete() {
 }
 
 void HttpConnection::Refuse(int status, const std::string& message) {
-  // What was sent ahead goes, and the answer before it is the last one.
+  // Drops what was sent ahead: the answer before it is the last one.
   if (phase_ != Phase::kReading) {
     Empty(&input_);
     core_->incoming.Hold(transport_.peer(), 0, &incoming_);

@@ -82,7 +82,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
   ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
-  size_t most_held = 0;                    // bytes, since freed memory was last given back
+  size_t peak_held = 0;                    // bytes, since freed memory was last given back
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
   std::function<void()> drained;

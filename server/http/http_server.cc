@@ -21,7 +21,7 @@ using boost::system::error_code;
 namespace {
 constexpr int kMaxIdleLooks = 64;
 constexpr size_t kConnectionBytes = 4 << 10;  // of one that waits
-constexpr size_t kReturnedAtOnce = 16 << 20;  // it takes a few ms
+constexpr size_t kReturnedAtOnce = 8 << 20;   // bytes, which take a few ms
 constexpr int kAcceptsPerTurn =
     32;  // who comes last waits for few turns, however many come at once
 
@@ -220,12 +220,12 @@ void HttpServer::Core::TakeTurn() {
 // The largest sender of the address that holds most. What has no address stands for itself.
 std::shared_ptr<HttpConnection> HttpServer::Core::LargestSender() const {
   std::shared_ptr<HttpConnection> largest;
-  HttpConnection::Share most;
+  HttpConnection::Share max;
   for (const auto& connection : connections) {
     const HttpConnection::Share of_this = connection->Incoming();
-    if (of_this.own == 0 || of_this <= most) continue;
+    if (of_this.own == 0 || of_this <= max) continue;
     largest = connection;
-    most = of_this;
+    max = of_this;
   }
   return largest;
 }
@@ -239,7 +239,7 @@ void HttpServer::Core::KeepIncomingInBudget(uint64_t peer, HttpConnection* sende
   while (incoming.IsOver()) {
     const auto largest = LargestSender();
     if (largest == nullptr) return;
-    // Who came first goes on: else nothing large would get to its end.
+    // Lets go on who came first: else nothing large would get to its end.
     const uint64_t payer = largest->Incoming().peer;
     const bool is_own = (payer == 0 || payer == peer) && sender->Incoming().own > 0;
     ++stats.incoming_refused;
@@ -249,9 +249,9 @@ void HttpServer::Core::KeepIncomingInBudget(uint64_t peer, HttpConnection* sende
 
 void HttpServer::Core::ReturnFreedMemory() {
   const size_t held = incoming.total() + connections.size() * kConnectionBytes;
-  most_held = std::max(most_held, held);
-  if (most_held - held < kReturnedAtOnce) return;
-  most_held = held;
+  peak_held = std::max(peak_held, held);
+  if (peak_held - held < kReturnedAtOnce) return;
+  peak_held = held;
   asio::post(loop->context(), [] { ::malloc_trim(0); });
 }
 

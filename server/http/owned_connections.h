@@ -25,7 +25,7 @@ class OwnedConnections {
     const auto of_this = of_owner_.find(owner);
     return of_this == of_owner_.end() || of_this->second.n < max_;
   }
-  // Those that wait for a request, the idlest first. The owner has some connections.
+  // Returns who waits for a request, the idlest first. The owner has some connections.
   std::list<HttpConnection*>& IdleOf(uint64_t owner) { return of_owner_.at(owner).idle; }
   // A connection that is not idle changes its owner.
   void Join(uint64_t owner, Place* place) {

@@ -91,7 +91,7 @@ TEST_CASE("a key that has all its connections gives up its idlest, and no other 
   CHECK(idlest->ReadToEnd());
   CHECK(idlest->received.empty());
   CHECK(rig.Stats().idle_closed == 1);
-  // Who goes on with another key makes room; all that are left are owed an answer.
+  // A connection that goes on with another key makes room; all that are left are owed an answer.
   REQUIRE(take(idle, b));
   const auto fourth = rig.Connect();
   REQUIRE(fourth->Send(Get("/never", a)));
@@ -224,10 +224,10 @@ TEST_CASE("what a crowd held goes back to the system when it has gone", "[slow]"
     REQUIRE(crowd.back()->Send(header));
   }
   REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 20'000'000; }));
-  const double most = ResidentMiB();
-  CHECK(most > before + 15);
+  const double peak = ResidentMiB();
+  CHECK(peak > before + 15);
   crowd.clear();
-  CHECK(rig.WaitFor([&] { return ResidentMiB() < most - 10; }));
+  CHECK(rig.WaitFor([&] { return ResidentMiB() < peak - 10; }));
 }
 
 TEST_CASE("headers that are never finished count, and one whole request always has room") {
