@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "server/api/json_document.h"
@@ -58,7 +59,9 @@ std::optional<ApiError> AccessGuard::Admit(const FoundRoute& found, HttpRequest*
   // Paths that are not there need a key, of any scope: strangers learn nothing of them.
   std::optional<Scope> wanted;
   if (found.route != nullptr) wanted = found.route->scope;
-  return AdmitKey({authorization, api_key}, wanted, &request->holder);
+  auto refusal = AdmitKey({authorization, api_key}, wanted, &request->holder);
+  if (request->holder != nullptr) request->owner = absl::HashOf(request->holder->name) | 1;
+  return refusal;
 }
 
 std::optional<ApiError> AccessGuard::AdmitKey(const Credentials& credentials,

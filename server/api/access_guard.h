@@ -27,8 +27,8 @@ class AccessGuard {
   AccessGuard(const ApiKeys* keys, const HostNames* hosts, MetricsRegistry* registry,
               const std::string& model);
 
-  // found: where the request goes. Sets its holder, and takes its secrets away. Nothing: it may go
-  // on, and is counted against its key's limit of requests.
+  // found: where the request goes. Sets its holder and owner, and takes its secrets away. Nothing:
+  // it may go on, and is counted against its key's limit of requests.
   std::optional<ApiError> Admit(const FoundRoute& found, HttpRequest* request) const;
   // The part of it that knows no HTTP, for edges of other protocols too. wanted: nothing: any scope
   // will do. *holder is set unless there are no keys, and goes into the request.

@@ -166,7 +166,8 @@ HttpReply ApiFront::OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) {
   metrics_.OnRefused(RouteLabel(routes_, request.path), status);
   ApiError error = HttpError(status, message, status == 413 ? "request_too_large" : "");
-  if (status == 503) error.retry_after = absl::Seconds(1);
+  if (status == 429) error.type = "rate_limit_error", error.code = "too_many_connections";
+  if (status == 429 || status == 503) error.retry_after = absl::Seconds(1);
   return EarlyRefusal(request, std::move(error), options_.cors_origin);
 }
 

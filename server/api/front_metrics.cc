@@ -247,8 +247,9 @@ std::vector<MetricRow<View>> ViewRows(const MetricLabels& vllm, const MetricLabe
       {kGauge, "baton_http_connections", "Connections of clients that are open.", own,
        [](const View& view) { return view.http.open; }},
       {kTotal, "baton_http_connections_refused_total",
-       "Connections refused with 503: the server, or their address, had too many.", own,
-       [](const View& view) { return view.http.refused; }},
+       "Connections refused: the server (503), their address (503) or their key (429) had too "
+       "many.",
+       own, [](const View& view) { return view.http.refused; }},
       {kTotal, "baton_http_idle_closed_total", "Idle connections closed to make room for new ones.",
        own, [](const View& view) { return view.http.idle_closed; }},
       {kTotal, "baton_http_slow_readers_total",

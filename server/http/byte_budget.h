@@ -26,11 +26,12 @@ class ByteBudget {
     *held = bytes;
   }
   size_t total() const { return total_; }
-  bool IsOver() const { return total_ > max_; }
-  bool IsOver(uint64_t peer) const {  // this address
+  size_t of(uint64_t peer) const {  // 0 also for no address
     const auto of_this = of_peer_.find(peer);
-    return of_this != of_peer_.end() && of_this->second > max_per_address_;
+    return of_this == of_peer_.end() ? 0 : of_this->second;
   }
+  bool IsOver() const { return total_ > max_; }
+  bool IsOver(uint64_t peer) const { return of(peer) > max_per_address_; }  // this address
 
  private:
   const size_t max_, max_per_address_;

@@ -46,21 +46,13 @@ void HttpConnection::Start() {
   AwaitInput();
 }
 
-// Counts what has come and is not part of a whole request. Too much of that, from all or from this
-// address: what was sent ahead goes, and the answer before it is the last one.
+// Counts the memory of what has come and is not part of a whole request.
 void HttpConnection::CountIncoming() {
   if (phase_ == Phase::kClosed) return;
   if (input_.empty()) Empty(&input_);
   const size_t before = incoming_;
   core_->incoming.Hold(transport_.peer(), input_.size() + parser_.body_bytes(), &incoming_);
-  const bool is_over = core_->incoming.IsOver() || core_->incoming.IsOver(transport_.peer());
-  if (incoming_ <= before || !is_over) return;
-  ++core_->stats.incoming_refused;
-  if (phase_ == Phase::kReading)
-    return Refuse(503, "too many bytes of requests are on their way; try again");
-  Empty(&input_);
-  core_->incoming.Hold(transport_.peer(), 0, &incoming_);
-  CloseWhenWritten();
+  if (incoming_ > before) core_->KeepIncomingInBudget(transport_.peer(), this);
 }
 
 // Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
@@ -168,11 +160,19 @@ bool HttpConnection::OnHead() {
   body_rate_.Add(now, input_.size());
   SetDeadline(body_rate_.look_every());
   HttpRequest& request = parser_.request();
-  if (auto reply = core_->handler->OnHead(&request)) {
+  auto reply = core_->handler->OnHead(&request);
+  const bool has_room = core_->Own(request.owner, &owned_place_);
+  if (reply) {
     answered_ = request;
     phase_ = Phase::kAnswering;
-    reply->close = reply->close || request.has_body;  // bytes of the body may be on their way
+    // Bytes of the body may be on their way.
+    reply->close = reply->close || request.has_body || !has_room;
     Reply(*reply);
+    return false;
+  }
+  if (!has_room) {
+    ++core_->stats.refused;
+    Refuse(429, "too many connections of this API key");
     return false;
   }
   if (request.expects_continue && input_.empty()) {
@@ -203,6 +203,12 @@ void HttpConnection::OnComplete() {
 }
 
 void HttpConnection::Refuse(int status, const std::string& message) {
+  // Drops what was sent ahead: the answer before it is the last one.
+  if (phase_ != Phase::kReading) {
+    Empty(&input_);
+    core_->incoming.Hold(transport_.peer(), 0, &incoming_);
+    return CloseWhenWritten();
+  }
   answered_ = HttpRequest();
   answered_.keep_alive = false;
   phase_ = Phase::kAnswering;
@@ -378,24 +384,22 @@ bool HttpConnection::LookAtClient() {
 void HttpConnection::EndWriting() {
   if (phase_ == Phase::kDiscarding) return;
   is_writing_ = true;
-  transport_.AsyncEnd([self = shared_from_this()] {
-    self->is_writing_ = false;
-    if (self->phase_ != Phase::kClosed) self->Discard();
+  transport_.AsyncEnd([this, self = shared_from_this()] {
+    is_writing_ = false;
+    if (phase_ == Phase::kClosed) return;
+    // Closing with unread input would reset the connection and lose the answer: reads on for a
+    // moment.
+    phase_ = Phase::kDiscarding;
+    Empty(&input_);
+    CountIncoming();
+    SetDeadline(kDiscardTime);
+    core_->CheckDrained();
+    if (input_ended_) {
+      Close();
+    } else {
+      AwaitInput();
+    }
   });
-}
-
-// Closing with unread input would reset the connection and lose the answer: read on for a moment.
-void HttpConnection::Discard() {
-  phase_ = Phase::kDiscarding;
-  Empty(&input_);
-  CountIncoming();
-  SetDeadline(kDiscardTime);
-  core_->CheckDrained();
-  if (input_ended_) {
-    Close();
-  } else {
-    AwaitInput();
-  }
 }
 
 void HttpConnection::Gone() {
@@ -413,10 +417,12 @@ void HttpConnection::Close() {
   phase_ = Phase::kClosed;
   SetIdle(false);
   core_->hangups.Remove(transport_.native_handle());
+  core_->ReturnFreedMemory();
   core_->incoming.Hold(transport_.peer(), 0, &incoming_);
   core_->unsent.Hold(transport_.peer(), 0, &unsent_);
   const auto of_peer = core_->of_peer.find(transport_.peer());
   if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
+  core_->owned.Leave(&owned_place_);
   transport_.Close();
   Empty(&input_);  // it may still wait for its turn
   Empty(&pending_);
@@ -429,6 +435,7 @@ void HttpConnection::Close() {
 }
 
 void HttpConnection::SetIdle(bool idle) {
+  core_->owned.SetIdle(idle, this, &owned_place_);
   if (idle == idle_place_.has_value()) return;
   if (idle) {
     idle_place_ = core_->idle.insert(core_->idle.end(), this);

@@ -2,6 +2,7 @@
 // http_server.cc and http_connection.cc. Loop's thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -24,6 +25,7 @@
 #include "server/http/fair_queue.h"
 #include "server/http/hangup_watch.h"
 #include "server/http/http_server.h"
+#include "server/http/owned_connections.h"
 #include "server/http/served_certificate.h"
 #include "server/http/tls_handshakes.h"
 #include "server/http/transport.h"
@@ -47,6 +49,16 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   // this turn is free, or in one of its own.
   void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
+  // Counts a connection as this owner's (0: nobody, and nothing changes). A full owner gives up its
+  // idlest one; false: it has none that is idle.
+  bool Own(uint64_t owner, OwnedConnections::Place* place);
+  // Refuses who sends too much of requests that are not whole: `sender`, which sent last, if its
+  // address is over its budget. If all are over theirs, the address that holds most pays: with
+  // `sender`, if that is its own, else with its largest.
+  void KeepIncomingInBudget(uint64_t peer, HttpConnection* sender);
+  // Gives memory back to the system when far less of it is held than before: small pieces that a
+  // crowd held stay with the C library otherwise, and what others need later comes on top.
+  void ReturnFreedMemory();
   // Gives up who reads most slowly until answers that wait are within their budget.
   void KeepUnsentInBudget(uint64_t peer);
 
@@ -66,9 +78,11 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
   bool turn_taken = false;                             // and the next one comes
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
+  OwnedConnections owned;
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
   ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
+  size_t peak_held = 0;                    // bytes, since freed memory was last given back
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
   std::function<void()> drained;
@@ -80,7 +94,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void OnAccepted(Transport transport, bool wants_tls);
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
+  bool GiveUpIdlest(const std::list<HttpConnection*>& of);
   std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
+  std::shared_ptr<HttpConnection> LargestSender() const;
   void TakeTurn();
   void EndTurn();
 };
@@ -90,7 +106,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport transport);
 
   void Start();
-  // Answers with an error of the connection's own, after which it is not used again.
+  // Answers with an error of the connection's own, after which it is not used again. While another
+  // answer is made, that one is the last, and the error is not told.
   void Refuse(int status, const std::string& message);
   void Reply(const HttpReply& reply);
   void StartStream(const HttpReply& head);
@@ -99,6 +116,16 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool GoOn();    // with what came, in its turn; false: it is closed and takes none
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
+  // Bytes that its address (if it has one) and it hold of requests that are not whole.
+  struct Share {
+    size_t of_address = 0, own = 0;
+    uint64_t peer = 0;  // of the address
+    auto operator<=>(const Share&) const = default;
+  };
+  Share Incoming() const {
+    const uint64_t peer = transport_.peer();
+    return {std::max(incoming_, core_->incoming.of(peer)), incoming_, peer};
+  }
   // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
   // `peer` (0: any will do).
   double Slowness(absl::Time now, uint64_t peer) const;
@@ -136,7 +163,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool LookAtClient();
   void OnWritten(const boost::system::error_code& ec, size_t n);
   void EndWriting();
-  void Discard();
   void SetIdle(bool idle);
   void Gone();
   void SetDeadline(absl::Duration after);
@@ -165,6 +191,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   BodyRate body_rate_;
   AnswerRate answer_rate_;
   std::optional<std::list<HttpConnection*>::iterator> idle_place_;  // in Core::idle
+  OwnedConnections::Place owned_place_;                             // in Core::owned
 };
 
 }  // namespace baton

@@ -34,9 +34,10 @@ struct HttpRequest {
   // The client's secrets, as sent; the handler takes them away when it has seen the header.
   std::string authorization, api_key;
   std::shared_ptr<const KeyHolder> holder;  // set by the handler; null: there are no keys
-  std::string asked_headers;                // Access-Control-Request-Headers of a preflight
-  std::string timeout;                      // X-Request-Timeout-Ms, as sent
-  std::string trace;  // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
+  uint64_t owner = 0;         // set by the handler: whose connection it is; 0: nobody's
+  std::string asked_headers;  // Access-Control-Request-Headers of a preflight
+  std::string timeout;        // X-Request-Timeout-Ms, as sent
+  std::string trace;          // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
   ClientId client{};
   std::string body;
 };

@@ -1,5 +1,7 @@
 #include "server/http/http_server.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <type_traits>
@@ -18,8 +20,14 @@ using boost::system::error_code;
 
 namespace {
 constexpr int kMaxIdleLooks = 64;
+constexpr size_t kConnectionBytes = 4 << 10;  // of one that waits
+constexpr size_t kReturnedAtOnce = 8 << 20;   // bytes, which take a few ms
 constexpr int kAcceptsPerTurn =
     32;  // who comes last waits for few turns, however many come at once
+
+int HalfUnlessSet(int max, const HttpServerOptions& options) {
+  return max > 0 ? max : std::max(1, options.max_connections / 2);
+}
 
 // A budget that lets the largest request pass.
 size_t OneRequest(size_t max, const HttpLimits& limits) {
@@ -34,6 +42,7 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
       hangups(event_loop),
+      owned(HalfUnlessSet(o.max_per_key, o)),
       incoming(OneRequest(o.max_incoming, o.limits),
                OneRequest(o.max_incoming_per_address, o.limits)),
       unsent(o.max_unsent_total, o.max_unsent_per_address) {}
@@ -154,13 +163,23 @@ std::shared_ptr<HttpConnection> HttpServer::Core::Admit(Transport transport) {
 
 // A server that is full gives up who has waited longest without a request.
 bool HttpServer::Core::HasRoom(uint64_t peer) {
-  const int max_per_peer = options.max_per_address > 0 ? options.max_per_address
-                                                       : std::max(1, options.max_connections / 2);
+  const int max_per_peer = HalfUnlessSet(options.max_per_address, options);
   const auto of_this = of_peer.find(peer);
   if (peer != 0 && of_this != of_peer.end() && of_this->second >= max_per_peer) return false;
   if (static_cast<int>(connections.size()) < options.max_connections) return true;
+  return GiveUpIdlest(idle);
+}
+
+bool HttpServer::Core::Own(uint64_t owner, OwnedConnections::Place* place) {
+  if (owner == 0 || owner == place->owner) return true;
+  if (!owned.HasRoom(owner) && !GiveUpIdlest(owned.IdleOf(owner))) return false;
+  owned.Join(owner, place);
+  return true;
+}
+
+bool HttpServer::Core::GiveUpIdlest(const std::list<HttpConnection*>& of) {
   int looks = kMaxIdleLooks;
-  for (HttpConnection* idlest : idle) {
+  for (HttpConnection* idlest : of) {
     if (idlest->idle()) {
       ++stats.idle_closed;
       idlest->Close();
@@ -196,6 +215,44 @@ void HttpServer::Core::TakeTurn() {
   while (!waiting.empty())
     if (waiting.Pop()->GoOn()) return EndTurn();
   turn_taken = false;
+}
+
+// The largest sender of the address that holds most. What has no address stands for itself.
+std::shared_ptr<HttpConnection> HttpServer::Core::LargestSender() const {
+  std::shared_ptr<HttpConnection> largest;
+  HttpConnection::Share max;
+  for (const auto& connection : connections) {
+    const HttpConnection::Share of_this = connection->Incoming();
+    if (of_this.own == 0 || of_this <= max) continue;
+    largest = connection;
+    max = of_this;
+  }
+  return largest;
+}
+
+void HttpServer::Core::KeepIncomingInBudget(uint64_t peer, HttpConnection* sender) {
+  constexpr char kTooMuch[] = "too many bytes of requests are on their way; try again";
+  if (incoming.IsOver(peer)) {
+    ++stats.incoming_refused;
+    sender->Refuse(503, kTooMuch);
+  }
+  while (incoming.IsOver()) {
+    const auto largest = LargestSender();
+    if (largest == nullptr) return;
+    // Lets go on who came first: else nothing large would get to its end.
+    const uint64_t payer = largest->Incoming().peer;
+    const bool is_own = (payer == 0 || payer == peer) && sender->Incoming().own > 0;
+    ++stats.incoming_refused;
+    (is_own ? sender : largest.get())->Refuse(503, kTooMuch);
+  }
+}
+
+void HttpServer::Core::ReturnFreedMemory() {
+  const size_t held = incoming.total() + connections.size() * kConnectionBytes;
+  peak_held = std::max(peak_held, held);
+  if (peak_held - held < kReturnedAtOnce) return;
+  peak_held = held;
+  asio::post(loop->context(), [] { ::malloc_trim(0); });
 }
 
 // Looks at the address if it is over its own budget, else at all. Null: only one has something to

@@ -36,8 +36,8 @@ class HttpHandler {
   virtual void OnRequest(ExchangeId id, HttpRequest request) = 0;
   virtual void OnGone(ExchangeId id) = 0;  // nobody waits for the answer any more
   // Returns the answer to a request that is not HTTP, too large or too slow, or to a connection
-  // beyond max_connections or without the TLS of its port. request: as far as it was read. status:
-  // of HTTP.
+  // beyond max_connections, those of its address or owner, or without the TLS of its port. request:
+  // as far as it was read. status: of HTTP.
   virtual HttpReply OnBadRequest(const HttpRequest& request, int status,
                                  const std::string& message) = 0;
 };

@@ -58,6 +58,10 @@ void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
   settings->Int("server.max_connections_per_address", &options->max_per_address, 0, 1000000,
                 "open connections of one address (of IPv6: a /64); more are refused with 503; 0 = "
                 "half of server.max_connections");
+  settings->Int("server.max_connections_per_key", &options->max_per_key, 0, 1000000,
+                "open connections of one API key, by the last request of each; for one more its "
+                "idlest is closed, or the new one refused with 429; 0 = half of "
+                "server.max_connections");
   settings->Duration("server.header_timeout", &options->header_timeout, min, day,
                      "for a whole header block");
   settings->Duration("server.body_timeout", &options->body_timeout, min, day,

@@ -21,7 +21,8 @@ struct HttpServerOptions {
   HttpLimits limits;
   // For one more the idlest is closed, or if none is idle, the new one is refused with 503.
   int max_connections = 10000;
-  int max_per_address = 0;   // further ones are refused with 503; 0: half of max_connections
+  int max_per_address = 0;  // further ones are refused with 503; 0: half of max_connections
+  int max_per_key = 0;  // the same of an owner (HttpRequest::owner), whose idlest is closed first
   int max_handshakes = 256;  // of TLS, under way; one more makes the oldest end
   absl::Duration handshake_timeout = absl::Seconds(10);
   absl::Duration header_timeout = absl::Seconds(10);  // of a whole header block

@@ -16,7 +16,7 @@ struct HttpStats {
   // Connections by TransportKind, TLS ones after their handshake.
   std::array<int64_t, kTransportKinds> opened{};
   int64_t open = 0;                  // now
-  int64_t refused = 0;               // with 503: the server or the address had too many
+  int64_t refused = 0;               // the server, the address or the key had too many
   int64_t idle_closed = 0;           // idle ones, given up for new ones
   int64_t too_slow = 0;              // clients that took their answers too slowly
   int64_t incoming = 0, unsent = 0;  // bytes of requests that come and answers that wait, now

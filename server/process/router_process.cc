@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(EventLoop* loop, int po
   options.port = port;
   options.uds.clear();
   options.max_connections = std::min(options.max_connections, kMetricsConnections);
-  options.max_per_address = options.max_connections;
+  options.max_per_address = options.max_per_key = options.max_connections;
   auto server = HttpServer::Start(loop, options, edge);
   if (!server.ok())
     return absl::Status(server.status().code(),

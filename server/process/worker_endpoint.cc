@@ -199,6 +199,13 @@ std::string WorkerEndpoint::ProblemOf(const WorkerMetrics& metrics, bool must_be
   return metrics.connected ? "" : "The worker is not connected to its router.";
 }
 
+void WorkerEndpoint::TellCertificateExpiry(absl::Time expiry) {
+  registry_
+      .Gauge("baton_cluster_certificate_expiry_timestamp_seconds",
+             "When the worker's certificate of the cluster expires, since 1970.", labels_)
+      .Set(absl::ToDoubleSeconds(expiry - absl::UnixEpoch()));
+}
+
 HttpReply WorkerEndpoint::OnBadRequest(const HttpRequest&, int status, const std::string& message) {
   ApiError error;
   error.status = status;

@@ -25,7 +25,8 @@ class WorkerEndpoint : public HttpHandler {
                  std::function<WorkerMetrics()> read, absl::Duration engine_patience,
                  const ApiKeys* keys = nullptr);
 
-  std::string Text();  // of /metrics, as of now
+  std::string Text();                             // of /metrics, as of now
+  void TellCertificateExpiry(absl::Time expiry);  // of the cluster's certificate; a metric
   // Returns what /livez says is wrong, or /readyz if the worker must be ready. Empty: nothing.
   std::string ProblemOf(const WorkerMetrics& metrics, bool must_be_ready) const;
   // Called before the loop runs. Loop and server are used until the server's end.

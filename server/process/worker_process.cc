@@ -21,6 +21,7 @@
 #include "proto/control_channel.h"
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
+#include "server/process/cluster_certificate_watch.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
@@ -245,6 +246,10 @@ int RunWorker(const RoleConfig& process, Role role) {
   auto server = HttpServer::Start(&loop, http, &endpoint);
   if (!server.ok()) return Fail(server.status());
   endpoint.Attach(&loop, server->get());
+  std::optional<ClusterCertificateWatch> certificate;
+  if (start->certificate != nullptr)
+    certificate.emplace(&loop, start->certificate,
+                        [&](absl::Time expiry) { endpoint.TellCertificateExpiry(expiry); });
   reporter.ReportPort(StartReport::Kind::kMetricsPort, (*server)->port());
   LogInfo("metrics on http://%s:%d/metrics", config.cluster.worker_host, (*server)->port());
   reporter.Report({});

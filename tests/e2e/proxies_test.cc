@@ -100,7 +100,8 @@ TEST_CASE("streams, cancels and large bodies pass through nginx and HAProxy") {
     }));
     CHECK(client.Get("/metrics")->status == 404);
 
-    // Tokens arrive one after another, as they do without a proxy.
+    // Tokens arrive as they are made. A proxy that gathers pages of 4 KiB would send about eight
+    // parts; a fast machine makes tokens so quickly that some share a part without any proxy.
     const std::string body = StreamBody("Tell me a story.", 200);
     std::set<absl::Time> arrivals;
     std::string last;
@@ -113,7 +114,7 @@ TEST_CASE("streams, cancels and large bodies pass through nginx and HAProxy") {
     REQUIRE(stream.ok());
     CHECK(stream->status == 200);
     CHECK(last == "[DONE]");
-    CHECK(arrivals.size() >= 50);
+    CHECK(arrivals.size() >= 20);
 
     const auto is_idle = [&] { return MetricSum(direct, "baton_requests_running") == 0; };
     for (const bool streams : {true, false}) {

@@ -12,10 +12,13 @@ import urllib.request
 
 
 def wait_until(condition, seconds):
-    """Looks every 10 ms whether `condition` holds; fails after `seconds`."""
+    """Looks every 10 ms whether `condition` holds, and once after `seconds`: then it fails."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {seconds} s"
+    while True:
+        is_last = time.monotonic() > deadline  # also where the machine stood still meanwhile
+        if condition():
+            return
+        assert not is_last, f"still not so after {seconds} s"
         time.sleep(0.01)
 
 

@@ -82,13 +82,14 @@ class Browser:
     def wait(self, condition, seconds=15, what="the page"):
         deadline = time.monotonic() + seconds
         while True:
+            is_last = time.monotonic() > deadline  # also where the machine stood still meanwhile
             try:
                 value = condition()
                 if value:
                     return value
             except StaleElementReferenceException:
                 pass  # drawn anew meanwhile
-            if time.monotonic() > deadline:
+            if is_last:
                 self.picture("failed")
                 raise AssertionError(f"{what}: still not so after {seconds} s")
             time.sleep(0.02)

@@ -211,8 +211,12 @@ class Page(unittest.TestCase):
         b = self.browser
         self.show("live")
         load = self.load(n=3, max_tokens=1500)
-        b.wait(lambda: any(run["attempts"][-1]["decode"] == "decode0" and "ttft_ms" in run
-                           for run in self.live()["running"]))
+
+        def decoding():  # past the first token, so their KV is there and no handoff can fail instead
+            return [run["id"] for run in self.live()["running"] if run["tokens"] > 1 and
+                    run["attempts"][-1]["decode"] == "decode0"]
+
+        struck, *_ = b.wait(decoding)
         os.kill(self.served.children("decode")[0], 9)
         badge = b.wait(lambda: [card.text for card in b.all(".badge")
                                 if re.search("lost|came back", card.text)])
@@ -222,13 +226,20 @@ class Page(unittest.TestCase):
         b.picture("failover-live")
         load.end()
         self.assertEqual(load.failures, [])
+        attempts, = (run["attempts"] for run in self.live()["finished"] if run["id"] == struck)
+        failures = [attempt["failure"]["message"] for attempt in attempts if "failure" in attempt]
+        self.assertIn("decode worker decode0 was lost", failures)
         b.one("#tab-requests").click()
         b.one("#only-failovers").click()
-        b.wait(lambda: "decode worker decode0 was lost" in b.text("#detail .failure"))
-        self.assertIn("Attempt 2", b.text("#detail"))
-        self.assertEqual(len(b.all(".request[aria-selected=true] .fail")), 1)
-        for stage in ("prefill", "transfer", "decode"):
-            self.assertTrue(b.all(f"#detail .span-{stage}"), stage)
+        row = f'.request[data-id="{struck}"]'
+        b.wait(lambda: [each.click() for each in b.all(row)])
+        # The page asks each second, and workers tell of a transfer when their part has ended.
+        b.wait(lambda: all(b.all(f"#detail .span-{stage}")
+                           for stage in ("prefill", "transfer", "decode")))
+        shown = b.text("#detail")
+        for part in (*failures, f"Attempt {len(attempts)}"):
+            self.assertIn(part, shown)
+        self.assertEqual(len(b.all(row + "[aria-selected=true] .fail")), len(failures))
         b.picture("failover-requests")
 
     # --- looks ---

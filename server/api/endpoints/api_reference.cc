@@ -47,7 +47,7 @@ the error of a stream that has begun. Where the API is public, `/metrics` and `/
 | 403 | `insufficient_scope`, `host_not_allowed` | the key may not use this path; the `Host` header has a name that is not the server's |
 | 404 | `not_found`, `model_not_found`, `previous_response_not_found` or null | no such path; no such model; the tenant has no such stored answer |
 | 405, 408, 413, 415, 431 | `method_not_allowed`, `request_too_large` or null | the request's form |
-| 429 | `server_overloaded`, `rate_limit_exceeded` | the queue is full; a limit of the key is reached. `Retry-After` tells when to try again |
+| 429 | `server_overloaded`, `rate_limit_exceeded`, `too_many_connections` | the queue is full; a limit of the key is reached, or its connections are all in use. `Retry-After` tells when to try again |
 | 500 | `workers_lost` or null | the server failed |
 | 501 | `not_supported` | an endpoint of other servers |
 | 503 | `model_loading`, `no_workers`, `shutting_down`, `timeout` or null | nobody can serve now; null: too many connections, or bytes on their way |

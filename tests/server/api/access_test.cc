@@ -25,9 +25,9 @@ KeyEntry Entry(const std::string& name, Scope scope, const std::string& tenant =
 // A served API with keys; `hosts` are not checked unless they are given.
 struct Guarded {
   explicit Guarded(const std::vector<KeyEntry>& entries, const HostNames* hosts = nullptr,
-                   const ApiFrontOptions& options = {})
+                   const ApiFrontOptions& options = {}, const HttpServerOptions& http = {})
       : keys(entries),
-        served({}, options, "demo", {.version = "test", .keys = &keys, .hosts = hosts}) {}
+        served(http, options, "demo", {.version = "test", .keys = &keys, .hosts = hosts}) {}
 
   ApiKeys keys;
   Served served;
@@ -118,6 +118,27 @@ TEST_CASE("every route but the probes is refused without a key, and with one of 
   CHECK(Ask(guarded.served, "PUT", "/livez").status == 401);
   CHECK(Ask(guarded.served, "OPTIONS", "/v1/completions", "Origin: http://o\r\n").status == 200);
   CHECK(guarded.served.generator->n_submitted == 0);
+}
+
+TEST_CASE("a key has its own bound of connections, whatever name of a header it comes by") {
+  HttpServerOptions http;
+  http.max_per_key = 1;
+  Guarded guarded({Entry("app", Scope::kInference), Entry("other", Scope::kInference)}, nullptr, {},
+                  http);
+  RawClient busy(guarded.served.port);
+  REQUIRE(busy.Send(Post("/v1/completions", kLongStream, Bearer("app"))));
+  REQUIRE(guarded.served.WaitFor([&] { return guarded.served.generator->n_submitted == 1; }));
+  for (const char* lines : {"Authorization: Bearer key-of-app\r\n", "x-api-key: key-of-app\r\n"}) {
+    const Told told = Ask(guarded.served, "GET", "/v1/models", lines);
+    CHECK(told.status == 429);
+    CHECK(told.code() == "too_many_connections");
+    CHECK(absl::StrContains(told.head, "\r\nRetry-After: 1\r\n"));
+  }
+  CHECK(Ask(guarded.served, "GET", "/v1/models", Bearer("other")).status == 200);
+  CHECK(Ask(guarded.served, "GET", "/livez").status == 200);
+  busy.Close();
+  REQUIRE(guarded.served.WaitFor([&] { return guarded.served.server->n_connections() == 0; }));
+  CHECK(Ask(guarded.served, "GET", "/v1/models", Bearer("app")).status == 200);
 }
 
 TEST_CASE("the scopes of routes: what applications use, figures, and what operators use") {

@@ -1,7 +1,10 @@
 // Bounds of an HttpServer's connections: how many, from where, and how slowly answers may be taken.
+#include <malloc.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
@@ -66,6 +69,52 @@ TEST_CASE("an address has half of the connections by default, a Unix socket all"
   }
 }
 
+TEST_CASE("a key that has all its connections gives up its idlest, and no other key's") {
+  HttpServerOptions options;
+  options.max_per_key = 2;
+  HttpRig rig(options, GENERATE(Over::kTcp, Over::kTls, Over::kUnix));
+  rig.answers.body_bytes = 3;
+  const std::string a = "x-api-key: a\r\n", b = "x-api-key: b\r\n";
+  const auto take = [&](const std::unique_ptr<RawClient>& client, const std::string& key) {
+    client->received.clear();
+    REQUIRE(client->Send(Get("/now", key)));
+    return client->ReadUntil("xxx");
+  };
+  const auto other = rig.Connect(), idlest = rig.Connect(), idle = rig.Connect();
+  REQUIRE(take(other, b));
+  REQUIRE(take(idlest, a));
+  REQUIRE(take(idle, a));
+  REQUIRE(take(idle, a));  // its owner stays
+  idlest->received.clear();
+  const auto third = rig.Connect();
+  REQUIRE(third->Send(Get("/never", a)));
+  CHECK(idlest->ReadToEnd());
+  CHECK(idlest->received.empty());
+  CHECK(rig.Stats().idle_closed == 1);
+  // A connection that goes on with another key makes room; all that are left are owed an answer.
+  REQUIRE(take(idle, b));
+  const auto fourth = rig.Connect();
+  REQUIRE(fourth->Send(Get("/never", a)));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 7; }));
+  const auto refused = rig.Connect();
+  REQUIRE(refused->Send(Get("/now", a)));
+  CHECK(refused->ReadToEnd());
+  CHECK(refused->received.find("HTTP/1.1 429") == 0);
+  // An error that needs no body is told, and ends the connection.
+  const auto wrong = rig.Connect();
+  REQUIRE(wrong->Send(Get("/none", a)));
+  CHECK(wrong->ReadToEnd());
+  CHECK(wrong->received.find("HTTP/1.1 404") == 0);
+  CHECK(rig.Stats().refused == 1);
+  CHECK(rig.answers.n_gone == 0);
+  CHECK(take(other, b));
+  // There is room again.
+  third->Close();
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_gone == 1; }));
+  const auto last = rig.Connect();
+  CHECK(take(last, a));
+}
+
 TEST_CASE("an answer is taken at the least rate, or its client is given up") {
   HttpServerOptions options;
   options.max_unsent = 100 << 20;
@@ -126,6 +175,59 @@ TEST_CASE("bytes of requests that come are within a budget of an address, and of
   const auto third = rig.Connect();
   REQUIRE(third->Send(UnfinishedRequest() + std::string(10, 'x')));
   CHECK(third->ReadUntil("xxx"));
+}
+
+TEST_CASE("beyond the budget of all, who holds most is refused, not who came last") {
+  HttpServerOptions options;
+  options.max_incoming = 2'500'000;
+  options.max_incoming_per_address = 100'000'000;
+  HttpRig rig(options);
+  rig.answers.body_bytes = 3;
+  const auto connect = [&](const char* address) {
+    return std::make_unique<RawClient>(rig.port, address);
+  };
+  const auto small = connect("127.0.0.1"), many = connect("127.0.0.2");
+  const auto more = connect("127.0.0.2"), large = connect("127.0.0.3");
+  REQUIRE(many->Send(UnfinishedRequest(700'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 600'000; }));
+  REQUIRE(more->Send(UnfinishedRequest(600'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 1'200'000; }));
+  REQUIRE(large->Send(UnfinishedRequest(1'000'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 2'200'000; }));
+  REQUIRE(small->Send(UnfinishedRequest(400'000)));
+  CHECK(many->ReadUntil("HTTP/1.1 503"));  // of two, the larger, though a third one's is larger
+  CHECK(rig.Stats().incoming_refused == 1);
+  for (const auto& client : {&small, &more, &large}) {
+    REQUIRE((*client)->Send(std::string(10, 'x')));
+    CHECK((*client)->ReadUntil("xxx"));
+  }
+  CHECK(rig.Stats().incoming_refused == 1);
+}
+
+double ResidentMiB() {
+  size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return static_cast<double>(resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE))) / (1 << 20);
+}
+
+TEST_CASE("what a crowd held goes back to the system when it has gone", "[slow]") {
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);  // the C library would keep all
+  RaiseDescriptorLimit(0);
+  HttpServerOptions options;
+  HttpRig rig(options);
+  const double before = ResidentMiB();
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  const std::string header =
+      "GET /now HTTP/1.1\r\nA: " + std::string(7'000, 'a') + "\r\nB: " + std::string(7'000, 'b');
+  for (int i = 0; i < 1500; ++i) {
+    crowd.push_back(rig.Connect());
+    REQUIRE(crowd.back()->Send(header));
+  }
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 20'000'000; }));
+  const double peak = ResidentMiB();
+  CHECK(peak > before + 15);
+  crowd.clear();
+  CHECK(rig.WaitFor([&] { return ResidentMiB() < peak - 10; }));
 }
 
 TEST_CASE("headers that are never finished count, and one whole request always has room") {

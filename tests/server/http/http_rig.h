@@ -18,11 +18,12 @@
 namespace baton {
 
 // Answers paths that start with /now at once with a large body, and /none after the header; other
-// paths only when the test does.
+// paths only when the test does. An API key is the owner of the connection.
 class Answers : public HttpHandler {
  public:
   explicit Answers(EventLoop* loop) : loop_(loop) {}
   std::optional<HttpReply> OnHead(HttpRequest* request) override {
+    if (!request->api_key.empty()) request->owner = std::hash<std::string>()(request->api_key);
     if (request->path != "/none") return std::nullopt;
     HttpReply reply;
     reply.status = 404;
@@ -117,8 +118,8 @@ struct HttpRig : LoopThread {
   int port = 0;
 };
 
-inline std::string Get(const std::string& path) {
-  return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: a\r\n\r\n");
+inline std::string Get(const std::string& path, const std::string& lines = "") {
+  return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: a\r\n", lines, "\r\n");
 }
 
 }  // namespace baton
