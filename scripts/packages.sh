@@ -9,7 +9,7 @@ packages=(
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
   libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev curl openssl
   iproute2 tcpdump chromium chromium-driver python3-selenium fonts-dejavu-core nginx-light haproxy libfaketime
-  python3-venv
+  python3-venv prometheus
 )
 if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
@@ -36,3 +36,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# Tests start these themselves, on ports of their own: the service that a package has begun ends.
+for service in nginx haproxy prometheus; do
+  case " ${missing[*]} " in
+    *" $service "* | *" $service-light "*)
+      if [ -d /run/systemd/system ]; then
+        "${as_root[@]}" systemctl disable --now --quiet "$service"
+      elif [ -x "/etc/init.d/$service" ]; then
+        "${as_root[@]}" "/etc/init.d/$service" stop >/dev/null || true
+      fi ;;
+  esac
+done
