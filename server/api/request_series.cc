@@ -74,10 +74,12 @@ MetricRow<Request>::Value SecondTokenPart(absl::Duration (*part)(const Request&)
   };
 }
 
+// The transfer counts up to its acknowledgement, the decode queue from the last byte on: where the
+// rest is shorter than this overlap, nothing is left of it.
 absl::Duration SecondTokenRest(const Request& request) {
   const Timeline& timeline = request.timeline;
-  return *request.second_gap - *timeline.exposed_transfer - timeline.decode_queue -
-         *timeline.first_decode_step;
+  return std::max(absl::ZeroDuration(), *request.second_gap - *timeline.exposed_transfer -
+                                            timeline.decode_queue - *timeline.first_decode_step);
 }
 
 std::optional<double> ExposedTransfer(const Request& request) {

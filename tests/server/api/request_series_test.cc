@@ -89,6 +89,15 @@ TEST_CASE("stages of the first and the second token add up to their times") {
   CHECK(plan("actual") == Approx(8e-3));
 }
 
+TEST_CASE("what is unaccounted before the second token is never negative, so that sums only grow") {
+  Page page;
+  FinishedRequest request = Served();
+  request.second_gap = 3 * kMs;
+  page->OnFinished(request);
+  CHECK(page(Own("baton_second_token_stage_seconds_sum", ",stage=\"unaccounted\"")) == 0);
+  CHECK(page(Own("baton_second_token_stage_seconds_count", ",stage=\"unaccounted\"")) == 1);
+}
+
 TEST_CASE("an answer whose workers have not told all has no stages of the second token") {
   Page page;
   FinishedRequest request = Served();
