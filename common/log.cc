@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/log_format.h"
 
 namespace baton {
 namespace {
 
-// Constant after SetLog, which runs before any thread: the one process-wide state of the logger.
+// Constant after SetLog and SetLogFormat, which run before any thread: the one process-wide state
+// of the logger.
 LogLevel g_min = LogLevel::kInfo;
 char g_name[32] = "baton";
+LogFormat g_format = LogFormat::kText;
 
 const char* LevelName(LogLevel level) {
   switch (level) {
@@ -65,7 +69,50 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
+// A printable text as a string of JSON.
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : Printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// Takes the word behind `before` from the front; empty: there is none.
+std::string_view TakeWord(std::string_view before, std::string_view* text) {
+  if (!text->starts_with(before)) return "";
+  const size_t end = text->find(' ', before.size());
+  if (end == std::string_view::npos) return "";
+  const std::string_view word = text->substr(before.size(), end - before.size());
+  text->remove_prefix(end);
+  return word;
+}
+
+std::string JsonLine(const std::string& time, LogLevel level, std::string_view process,
+                     std::string_view text) {
+  std::string_view rest = text;
+  const std::string_view id = TakeWord("request ", &rest);
+  const std::string_view trace = id.empty() ? "" : TakeWord(" trace ", &rest);
+  std::string line = absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", LevelName(level),
+                                  "\",\"process\":", Quoted(process));
+  if (!id.empty())  // the colon of `request ID: what`
+    absl::StrAppend(
+        &line, ",\"request_id\":", Quoted(id.ends_with(':') ? id.substr(0, id.size() - 1) : id));
+  if (!trace.empty()) absl::StrAppend(&line, ",\"trace\":", Quoted(trace));
+  return absl::StrCat(line, ",\"message\":", Quoted(text), "}\n");
+}
+
 }  // namespace
+
+void SetLogFormat(LogFormat format) { g_format = format; }
+
+std::string LogLine(LogFormat format, absl::Time time, LogLevel level, std::string_view process,
+                    std::string_view text) {
+  const std::string now = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+  if (format == LogFormat::kJson) return JsonLine(now, level, process, text);
+  return absl::StrFormat("%s %-5s %-9s %s\n", now, LevelName(level), process, Printable(text));
+}
 
 void SetLog(LogLevel min, std::string_view process_name) {
   g_min = min;
@@ -77,10 +124,7 @@ void SetLog(LogLevel min, std::string_view process_name) {
 bool LogEnabled(LogLevel level) { return level >= g_min; }
 
 void WriteLogLine(LogLevel level, std::string_view text) {
-  const std::string now =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
-  const std::string line =
-      absl::StrFormat("%s %-5s %-9s %s\n", now, LevelName(level), g_name, Printable(text));
+  const std::string line = LogLine(g_format, absl::Now(), level, g_name, text);
   // A log line that cannot be written has nowhere to be reported.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

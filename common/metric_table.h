@@ -1,23 +1,18 @@
-// Declares series of a MetricsRegistry as a table: a row says what a series is called and which
-// value of a source the series shows. A source is a state that is looked at now and then, or an
+// Declares series of a MetricsRegistry as a table: a row says which series (metric_declaration.h)
+// shows which value of a source. A source is a state that is looked at now and then, or an
 // event. A table belongs to one thread.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "common/histogram_counts.h"
 #include "common/metrics.h"
 
 namespace baton {
-
-enum class MetricKind {
-  kGauge,      // is the value
-  kCounter,    // grows by the value
-  kTotal,      // a counter too; the value, which never falls, is the source's count since its start
-  kHistogram,  // observes the value
-};
 
 template <typename Source>
 class MetricRow {
@@ -25,38 +20,51 @@ class MetricRow {
   // Returns the value; nullopt leaves the series as it is. A pointer to a member of Source that is
   // a number serves too.
   using Value = std::function<std::optional<double>(const Source&)>;
+  // Returns the counts since the start of a histogram.
+  using Counts = std::function<const HistogramCounts&(const Source&)>;
 
   // bounds: upper bounds of a histogram, ascending, without +Inf.
-  MetricRow(MetricKind kind, const char* name, const char* help, MetricLabels labels, Value value,
+  MetricRow(const MetricDeclaration& declaration, MetricLabels labels, Value value,
             std::vector<double> bounds = {})
-      : kind_(kind),
-        name_(name),
-        help_(help),
+      : declaration_(&declaration),
         labels_(std::move(labels)),
         value_(std::move(value)),
         bounds_(std::move(bounds)) {}
+  static MetricRow OfCounts(const MetricDeclaration& declaration, MetricLabels labels,
+                            Counts counts, std::span<const double> bounds) {
+    MetricRow row(declaration, std::move(labels), nullptr, {bounds.begin(), bounds.end()});
+    row.counts_ = std::move(counts);
+    return row;
+  }
 
   // Declares the series and returns the function that brings the series up to date. The registry
   // must outlive the function.
   std::function<void(const Source&)> Declare(MetricsRegistry* registry) const {
-    switch (kind_) {
+    switch (declaration_->kind) {
       case MetricKind::kGauge:
-        return Fed([gauge = registry->Gauge(name_, help_, labels_)](double value) mutable {
+        return Fed([gauge = registry->Gauge(*declaration_, labels_)](double value) mutable {
           gauge.Set(value);
         });
       case MetricKind::kCounter:
-        return Fed([counter = registry->Counter(name_, help_, labels_)](double value) mutable {
+        return Fed([counter = registry->Counter(*declaration_, labels_)](double value) mutable {
           counter.Add(value);
         });
       case MetricKind::kTotal:
-        return Fed([counter = registry->Counter(name_, help_, labels_),
+        return Fed([counter = registry->Counter(*declaration_, labels_),
                     before = 0.0](double total) mutable {
           counter.Add(total - before);
           before = total;
         });
-      case MetricKind::kHistogram:
-        return Fed([histogram = registry->Histogram(name_, help_, labels_, bounds_)](
-                       double value) mutable { histogram.Observe(value); });
+      case MetricKind::kHistogram: {
+        HistogramMetric histogram = registry->Histogram(*declaration_, labels_, bounds_);
+        if (!counts_) return Fed([histogram](double value) mutable { histogram.Observe(value); });
+        return [counts = counts_, histogram,
+                before = HistogramCounts{}](const Source& source) mutable {
+          const HistogramCounts& now = counts(source);
+          histogram.Add(now, before);
+          before = now;
+        };
+      }
     }
     return {};
   }
@@ -69,11 +77,10 @@ class MetricRow {
     };
   }
 
-  MetricKind kind_;
-  const char* name_;
-  const char* help_;
+  const MetricDeclaration* declaration_;
   MetricLabels labels_;
   Value value_;
+  Counts counts_;
   std::vector<double> bounds_;
 };
 

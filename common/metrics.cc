@@ -5,11 +5,15 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/histogram_counts.h"
 
 namespace baton {
 namespace {
@@ -115,40 +119,68 @@ void CounterMetric::Add(double amount) { counter_->Increment(amount); }
 void GaugeMetric::Set(double value) { gauge_->Set(value); }
 void HistogramMetric::Observe(double value) { histogram_->Observe(value); }
 
+void HistogramMetric::Add(const HistogramCounts& now, const HistogramCounts& before) {
+  std::vector<double> more(now.bounds.size() + 1);
+  for (size_t bucket = 0; bucket < more.size(); ++bucket)
+    more[bucket] = static_cast<double>(now.counts[bucket] - before.counts[bucket]);
+  histogram_->ObserveMultiple(more, now.sum - before.sum);
+}
+
 struct MetricsRegistry::State {
   template <typename Family, typename Build>
-  Family& Find(std::map<std::string, Family*>& families, const std::string& name,
-               const std::string& help, Build build) {
-    Family*& family = families[name];
-    if (family == nullptr) family = &build().Name(name).Help(help).Register(registry);
+  Family& Find(std::map<std::string, Family*>& families, const MetricDeclaration& declaration,
+               const MetricLabels& labels, Build build) {
+    std::vector<std::string> names = absl::StrSplit(declaration.labels, ' ', absl::SkipEmpty());
+    std::vector<std::string> given;
+    for (const auto& [label, value] : labels) given.push_back(label);
+    std::sort(names.begin(), names.end());
+    std::sort(given.begin(), given.end());
+    BATON_CHECK(names == given);
+    Family*& family = families[declaration.name];
+    if (family == nullptr)
+      family = &build().Name(declaration.name).Help(declaration.help).Register(registry);
     return *family;
   }
   prometheus::Registry registry;
   std::map<std::string, prometheus::Family<prometheus::Counter>*> counters;
   std::map<std::string, prometheus::Family<prometheus::Gauge>*> gauges;
   std::map<std::string, prometheus::Family<prometheus::Histogram>*> histograms;
+  std::map<std::string, std::pair<MetricLabels, prometheus::Gauge*>> told;  // by name
 };
 
 MetricsRegistry::MetricsRegistry() : state_(std::make_unique<State>()) {}
 MetricsRegistry::~MetricsRegistry() = default;
 
-CounterMetric MetricsRegistry::Counter(const std::string& name, const std::string& help,
+CounterMetric MetricsRegistry::Counter(const MetricDeclaration& declaration,
                                        const MetricLabels& labels) {
-  auto& family = state_->Find(state_->counters, name, help, prometheus::BuildCounter);
+  BATON_CHECK(declaration.kind == MetricKind::kCounter || declaration.kind == MetricKind::kTotal);
+  auto& family = state_->Find(state_->counters, declaration, labels, prometheus::BuildCounter);
   return CounterMetric(&family.Add(LabelMap(labels)));
 }
 
-GaugeMetric MetricsRegistry::Gauge(const std::string& name, const std::string& help,
+GaugeMetric MetricsRegistry::Gauge(const MetricDeclaration& declaration,
                                    const MetricLabels& labels) {
-  auto& family = state_->Find(state_->gauges, name, help, prometheus::BuildGauge);
+  BATON_CHECK(declaration.kind == MetricKind::kGauge);
+  auto& family = state_->Find(state_->gauges, declaration, labels, prometheus::BuildGauge);
   return GaugeMetric(&family.Add(LabelMap(labels)));
 }
 
-HistogramMetric MetricsRegistry::Histogram(const std::string& name, const std::string& help,
+HistogramMetric MetricsRegistry::Histogram(const MetricDeclaration& declaration,
                                            const MetricLabels& labels,
                                            const std::vector<double>& bounds) {
-  auto& family = state_->Find(state_->histograms, name, help, prometheus::BuildHistogram);
+  BATON_CHECK(declaration.kind == MetricKind::kHistogram);
+  auto& family = state_->Find(state_->histograms, declaration, labels, prometheus::BuildHistogram);
   return HistogramMetric(&family.Add(LabelMap(labels), bounds));
+}
+
+void MetricsRegistry::Tell(const MetricDeclaration& declaration, const MetricLabels& labels) {
+  auto& family = state_->Find(state_->gauges, declaration, labels, prometheus::BuildGauge);
+  auto& [told, gauge] = state_->told[declaration.name];
+  if (gauge != nullptr && told == labels) return;
+  if (gauge != nullptr) family.Remove(gauge);
+  told = labels;
+  gauge = &family.Add(LabelMap(labels));
+  gauge->Set(1);
 }
 
 std::string MetricsRegistry::Text() const {
@@ -166,9 +198,7 @@ std::vector<double> TtftBounds() {
 }
 
 std::vector<double> TokenLatencyBounds() {
-  return Merged(
-      {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80},
-      {.0005, .001, .002, .003, .004, .005, .006, .0075, .0125, .015, .02, .03, .04, .06});
+  return {std::begin(kTokenLatencyBounds), std::end(kTokenLatencyBounds)};
 }
 
 std::vector<double> RequestLatencyBounds() {
@@ -177,12 +207,7 @@ std::vector<double> RequestLatencyBounds() {
       {.001, .005, .01, .025, .05, .1, .2});
 }
 
-std::vector<double> StageBounds() {
-  std::vector<double> bounds;
-  double bound = 1e-4;
-  for (int i = 0; i < 30; ++i, bound *= 1.6) bounds.push_back(bound);
-  return bounds;
-}
+std::vector<double> StageBounds() { return {kStageBounds.begin(), kStageBounds.end()}; }
 
 std::vector<double> TokenCountBounds(double max) {
   std::vector<double> bounds;

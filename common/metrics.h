@@ -4,10 +4,13 @@
 // so that rate() sees the first increment. One thread declares series; values and Text: any thread.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "common/metric_declaration.h"
 
 namespace prometheus {
 class Counter;
@@ -16,6 +19,8 @@ class Histogram;
 }  // namespace prometheus
 
 namespace baton {
+
+struct HistogramCounts;
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 // Returns `labels` followed by `more`.
@@ -41,7 +46,9 @@ class GaugeMetric {
 class HistogramMetric {
  public:
   explicit HistogramMetric(prometheus::Histogram* histogram) : histogram_(histogram) {}
-  void Observe(double value);
+  void Observe(double value);  // takes a lock: for requests, not for tokens
+  // Adds the values that `now` has more than `before`; the bounds of both are the histogram's.
+  void Add(const HistogramCounts& now, const HistogramCounts& before);
 
  private:
   prometheus::Histogram* histogram_;
@@ -54,15 +61,16 @@ class MetricsRegistry {
   MetricsRegistry(const MetricsRegistry&) = delete;
   MetricsRegistry& operator=(const MetricsRegistry&) = delete;
 
-  // A name may be declared with several label sets; the first declaration's help is used. The same
-  // name and labels again give the same series. A name has one kind. Names and labels are valid for
-  // Prometheus.
-  CounterMetric Counter(const std::string& name, const std::string& help,
-                        const MetricLabels& labels);
-  GaugeMetric Gauge(const std::string& name, const std::string& help, const MetricLabels& labels);
+  // A name may be declared with several sets of values of its labels; the same again give the same
+  // series. The labels are those of the declaration, and the kind is the function's.
+  CounterMetric Counter(const MetricDeclaration& declaration, const MetricLabels& labels);
+  GaugeMetric Gauge(const MetricDeclaration& declaration, const MetricLabels& labels);
   // bounds: upper bounds, ascending, without +Inf.
-  HistogramMetric Histogram(const std::string& name, const std::string& help,
-                            const MetricLabels& labels, const std::vector<double>& bounds);
+  HistogramMetric Histogram(const MetricDeclaration& declaration, const MetricLabels& labels,
+                            const std::vector<double>& bounds);
+  // A gauge that is 1 and whose labels are what it says: takes the place of what was told before
+  // under this name.
+  void Tell(const MetricDeclaration& declaration, const MetricLabels& labels);
 
   // The metrics as text: content type text/plain; version=0.0.4; charset=utf-8.
   std::string Text() const;
@@ -74,10 +82,22 @@ class MetricsRegistry {
 
 // Histogram bounds, in seconds except TokenCountBounds: a superset of vLLM's, finer for CPUs and
 // small models.
+inline constexpr double kTokenLatencyBounds[] = {  // ITL, TPOT
+    .0005, .001, .002, .003, .004, .005, .006, .0075, .01, .0125, .015,
+    .02,   .025, .03,  .04,  .05,  .06,  .075, .1,    .15, .2,    .3,
+    .4,    .5,   .75,  1,    2.5,  5,    7.5,  10,    20,  40,    80};
+inline constexpr double kStepTokenBounds[] = {1,   2,   4,    8,    16,   32,   64,   128,
+                                              256, 512, 1024, 2048, 4096, 8192, 16384};
+inline constexpr std::array<double, 30> kStageBounds = [] {
+  std::array<double, 30> bounds{};
+  double bound = 1e-4;
+  for (double& each : bounds) each = std::exchange(bound, bound * 1.6);
+  return bounds;
+}();
 std::vector<double> TtftBounds();
-std::vector<double> TokenLatencyBounds();          // ITL, TPOT
-std::vector<double> RequestLatencyBounds();        // end to end, queue, prefill, decode
-std::vector<double> StageBounds();                 // 1e-4 * 1.6^i, 30 of them
+std::vector<double> TokenLatencyBounds();
+std::vector<double> RequestLatencyBounds();  // end to end, queue, prefill, decode
+std::vector<double> StageBounds();
 std::vector<double> TokenCountBounds(double max);  // 1, 2, 5 * 10^k
 
 }  // namespace baton

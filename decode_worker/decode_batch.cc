@@ -187,6 +187,7 @@ void DecodeBatch::End(Sequence* sequence, EndReason reason, const absl::Status& 
   if (sequence->state == SequenceState::kDecoding) {
     part.queue_us = absl::ToInt64Microseconds(sequence->first_step - sequence->arrived);
     part.compute_us = absl::ToInt64Microseconds(sequence->progress - sequence->first_step);
+    part.first_step_us = absl::ToInt64Microseconds(sequence->first_step_took);
   }
   Remove(sequence);
   effects_.emplace_back(WorkerEvent(std::move(part)));
@@ -278,6 +279,8 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
     Sequence* const sequence = step_[row].sequence;
     const DecodeRequest& request = *sequence->request;
     SampledToken& sampled = sampled_[row];
+    if (sequence->first_step_took == absl::ZeroDuration())
+      sequence->first_step_took = now - sequence->first_step;
     sequence->progress = now;
     sequence->sampling->Push(sampled.token);
     if (const absl::Status& status = sequence->sampling->status(); !status.ok()) {

@@ -46,11 +46,12 @@ struct Sequence {
   std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step;
-  int32_t token = 0;          // the newest, not yet in the KV
-  int32_t position = 0;       // of `token`
-  int32_t trimmed = 0;        // leading pages of the table, which fell out of the window
-  PrefixChain chain;          // of its pages in the index
-  std::vector<int32_t> tail;  // tokens with KV after the chain: fewer than a page has
+  absl::Duration first_step_took;  // zero: not over
+  int32_t token = 0;               // the newest, not yet in the KV
+  int32_t position = 0;            // of `token`
+  int32_t trimmed = 0;             // leading pages of the table, which fell out of the window
+  PrefixChain chain;               // of its pages in the index
+  std::vector<int32_t> tail;       // tokens with KV after the chain: fewer than a page has
 
   // Time at which it ends if it gets nowhere.
   absl::Time Deadline(const DecodeOptions& options) const;

@@ -86,7 +86,13 @@ void AdmittedPrompts::On(const HandoffEnded& event, absl::Time now) {
   const auto [prompt, slice, output] = queue_.FindOutput(event.ticket_id);
   if (prompt == nullptr) return;
   prompt->progress = now;
-  if (output == prompt->first_output()) prompt->last_word.transfer_us = event.transfer_us;
+  if (output == prompt->first_output()) {
+    prompt->last_word.transfer_us = event.transfer_us;
+    const absl::Duration exposed =
+        prompt->opened + absl::Microseconds(event.transfer_us) - prompt->computed;
+    if (output->committed && prompt->request.wants_first_token && event.status.ok())
+      prompt->last_word.exposed_us = std::max<int64_t>(0, absl::ToInt64Microseconds(exposed));
+  }
   output->is_open = false;
   // Once the first token is there, no other rank needs KV any more.
   const bool is_unneeded = prompt->request.wants_first_token &&
@@ -246,7 +252,7 @@ void AdmittedPrompts::SendOpens(absl::Time now) {
       continue;
     }
     next->phase = Phase::kOpening;
-    next->progress = now;
+    next->progress = next->opened = now;
     ++ahead;
     sender_.Open(next->first_output());
   }

@@ -146,6 +146,7 @@ void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> log
     prompts_.Stop(prompt, EndReason::kFailed, sampling.status(), PartFault::kGrammar);
     return;
   }
+  prompt->computed = now;
   effects_.emplace_back(WorkerEvent(
       PromptComputed{.request_id = request.request_id,
                      .epoch = request.epoch,
@@ -280,10 +281,11 @@ void PrefillScheduler::Compute(const SliceBlock& block, Backend* backend) const 
 }
 
 ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
-                                          Sampler* sampler, absl::Time now) {
+                                          Sampler* sampler, absl::Duration took, absl::Time now) {
   Prompt* const prompt = SlicePrompt();
   PromptSlice& slice = prompt->slice();
   prompt->progress = now;
+  prompt->last_word.compute_us += absl::ToInt64Microseconds(took);
   const bool layer_ends = slice.run->Computed(block);
   const int n_rows = slice.run->n_rows();
   if (layer_ends) {

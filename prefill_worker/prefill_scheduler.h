@@ -78,9 +78,10 @@ class PrefillScheduler {
   std::optional<SliceBlock> NextBlock(int max_rows) const;
   // Runs the block on the backend; the slice begins there with its first block.
   void Compute(const SliceBlock& block, Backend* backend) const;
-  // Announces the block's KV. Returns the slice if this block ends it, else 0 tokens.
+  // Announces the block's KV; took: to compute it. Returns the slice if this block ends it, else 0
+  // tokens.
   ComputedSlice BlockDone(const SliceBlock& block, const Backend& backend, Sampler* sampler,
-                          absl::Time now);
+                          absl::Duration took, absl::Time now);
 
   // Effects since the last call, in order.
   std::vector<PrefillEffect> TakeEffects() { return std::exchange(effects_, {}); }

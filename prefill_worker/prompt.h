@@ -52,11 +52,12 @@ struct Prompt {
   std::vector<int32_t> pages;  // ids in the pool, in the order of the tokens; empty: none held
   PrefixChain chain;           // the pages found in or entered into the index
   absl::Time first_step;
-  absl::Time progress;      // time of the last progress
-  bool awaits = false;      // the transfer room knows where inflows land
-  bool keep = false;        // a later attempt may come: a rank's slices are left in PromptPages
-  int32_t first_token = 0;  // once drawn
-  PartEnded last_word;      // told at its end: what is known of it so far
+  absl::Time opened, computed;  // its first output was opened; its first token was drawn
+  absl::Time progress;          // time of the last progress
+  bool awaits = false;          // the transfer room knows where inflows land
+  bool keep = false;            // a later attempt may come: a rank's slices are left in PromptPages
+  int32_t first_token = 0;      // once drawn
+  PartEnded last_word;          // told at its end: what is known of it so far
 
   int32_t size() const { return static_cast<int32_t>(request.tokens.size()); }
   // Its tokens' log-probabilities are asked for.

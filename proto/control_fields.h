@@ -279,6 +279,8 @@ void Fields(auto& io, Of<PartEnded> auto& m) {
   io.Field(11, m.reused_tokens, kAnyTokens);
   io.Field(12, m.ticket_id.high);
   io.Field(13, m.ticket_id.low);
+  io.Field(14, m.exposed_us, kMicroseconds);
+  io.Field(15, m.first_step_us, kMicroseconds);
 }
 
 void Fields(auto& io, Of<PageName> auto& m) {

@@ -229,10 +229,13 @@ struct PartEnded {
   PartFault fault = PartFault::kOwn;  // kFailed only
   TicketId ticket_id{};               // kHandoff of a prefill part only
   std::string message{};              // kFailed only: what, where
-  // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED).
-  // Decode: transfer (OPEN seen to complete), queue (complete to first step), compute (first step
-  // to last token).
+  // Durations on the worker's own clock, microseconds. Prefill: transfer (OPEN sent to COMMITTED),
+  // compute (blocks of a relay's slices; 0 without any). Decode: transfer (OPEN seen to complete),
+  // queue (complete to first step), compute (first step to last token).
   int64_t queue_us = 0, compute_us = 0, transfer_us = 0;
+  // Prefill: from the first token to COMMITTED, which is what computing does not hide of the
+  // transfer; 0 without a handoff. Decode: the first step with its row.
+  int64_t exposed_us = 0, first_step_us = 0;
   // Prefill, later attempts: tokens computed, except slices continued from an earlier attempt.
   int32_t recomputed_tokens = 0;
   // Prefill: as PromptComputed tells them, which is not sent without a first token.

@@ -68,6 +68,9 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.took = absl::ZeroDuration();
+  timeline_.exposed_transfer.reset();
+  timeline_.first_decode_step.reset();
+  timeline_.rank_compute.clear();
   std::vector<AttemptRecord>& records = timeline_.records;
   if (records.size() == AttemptRecord::kMax) records.erase(records.begin());
   records.push_back({.number = static_cast<int>(order_.epoch),
@@ -168,6 +171,7 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
     timeline_.transfer += absl::Microseconds(ended.transfer_us);
     timeline_.decode_queue += absl::Microseconds(ended.queue_us);
     timeline_.decode += absl::Microseconds(ended.compute_us);
+    timeline_.first_decode_step = absl::Microseconds(ended.first_step_us);
     const absl::Time began = Record(WorkSpan::Kind::kDecode, NameOf(from),
                                     absl::Microseconds(ended.compute_us), now, sent_, record);
     const absl::Time arrived = Record(WorkSpan::Kind::kDecodeQueue, NameOf(from),
@@ -177,6 +181,10 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   } else if (of_head) {
     Record(WorkSpan::Kind::kPrefill, NameOf(from), now - sent_, now, sent_, record);
   }
+  if (ended.was_prefill && !of_head)
+    timeline_.exposed_transfer = absl::Microseconds(ended.exposed_us);
+  if (ended.was_prefill && plan().is_relay())
+    timeline_.rank_compute.push_back(absl::Microseconds(ended.compute_us));
   if (of_head && order_.epoch == 1) timeline_.reused_tokens += ended.reused_tokens;
   if (ended.reason == EndReason::kPreempted) preempted_ = true;
   if (ended.reason == EndReason::kFailed && IsOfRequest(ended.fault)) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "router/cached_prefixes.h"
+#include "router/pool_sizing.h"
 #include "router/predictor.h"
 #include "router/prompts_under_way.h"
 #include "router/router_options.h"
@@ -14,7 +15,8 @@ struct Cluster {
   Cluster(const RouterOptions& options, const ClusterKey& key)
       : members(options.relay.sharing->table(), options.engine_patience, options.transitions),
         prefixes(key),
-        predictor(options.relay, options.local, members, ledger) {}
+        predictor(options.relay, options.local, members, ledger),
+        sizing({.gap = options.sizing_gap}) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others
 
   // Errors: those of Membership::Join.
@@ -35,6 +37,7 @@ struct Cluster {
   CachedPrefixes prefixes;
   PromptsUnderWay under_way;
   Predictor predictor;
+  PoolSizing sizing;
 };
 
 }  // namespace baton

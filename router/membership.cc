@@ -162,6 +162,20 @@ int32_t Membership::page_tokens() const {
   return members_.empty() ? 0 : members_.begin()->second.about.page_tokens;
 }
 
+PoolSizing::Worker Membership::Typical() const {
+  PoolSizing::Worker typical{.page_tokens = page_tokens()};
+  for (const auto& [id, member] : members_) {
+    const WorkerLoad& load = member.load;
+    if (member.about.role != Role::kDecode && !typical.prefill.is_known())
+      typical.prefill = load.prefill_cost;
+    if (member.about.role == Role::kPrefill || typical.step.is_known()) continue;
+    typical.step = load.step_cost;
+    typical.max_batch = member.about.max_batch;
+    typical.pages_total = member.about.pages_total;
+  }
+  return typical;
+}
+
 void Membership::FillView(ClusterView* view) const {
   if (!members_.empty()) {  // Join compared them
     view->model_fingerprint = members_.begin()->second.about.model_fingerprint;

@@ -7,6 +7,7 @@
 #include "absl/container/btree_map.h"
 #include "common/state_machine.h"
 #include "planner/partition_table.h"
+#include "router/pool_sizing.h"
 #include "router/router_messages.h"
 
 namespace baton {
@@ -73,6 +74,8 @@ class Membership {
   bool serves() const;  // at least one worker takes requests, or will once its engine turns again
   // Tokens per page, equal on all workers; 0 if there are none.
   int32_t page_tokens() const;
+  // Costs of the first worker of each role that has measured them, and its size.
+  PoolSizing::Worker Typical() const;
   // Workers, context and pages of the view.
   void FillView(ClusterView* view) const;
 

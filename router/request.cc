@@ -132,7 +132,12 @@ absl::Status Request::OnToken(Incarnation from, const TokenOut& token, absl::Tim
 }
 
 void Request::Emit(const TokenOut& token, absl::Time now, std::vector<RouterEffect>* effects) {
-  if (produced_.empty()) timeline_.ttft = now - submitted_;
+  if (produced_.empty()) {
+    timeline_.ttft = now - submitted_;
+    timeline_.queue_to_first = timeline_.router_queue;
+    timeline_.prefill_queue_to_first = timeline_.prefill_queue;
+    timeline_.prefill_to_first = timeline_.prefill;
+  }
   state_ = RequestState::kStreaming;
   effects->push_back(EmitToken{.request_id = id_,
                                .index = static_cast<int32_t>(produced_.size()),

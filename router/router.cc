@@ -100,6 +100,10 @@ ClusterView Router::View() const {
   view.draining = draining_;
   view.kv_pages_promised = cluster_.ledger.pages_held();
   view.recomputed_tokens = recomputed_tokens_;
+  view.preemptions = preemptions_;
+  view.page_tokens = cluster_.members.page_tokens();
+  view.desired_prefill = cluster_.sizing.prefill();
+  view.desired_decode = cluster_.sizing.decode();
   cluster_.members.FillView(&view);
   return view;
 }
@@ -198,6 +202,7 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
 absl::Status Router::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   RETURN_IF_ERROR(cluster_.members.CheckLoad(worker, load));
   cluster_.members.OnLoad(worker, load, now);
+  cluster_.sizing.Update(cluster_.members.Typical(), now);
   return absl::OkStatus();
 }
 
@@ -337,6 +342,7 @@ void Router::SettleOne(Request& request, absl::Time now) {
   }
   const AttemptFailure failure = attempt.Broken();
   if (attempt.preempted()) {
+    ++preemptions_;
     ++request.preemptions;  // Request::kMaxPreemptions bounds how often this happens to a request
     dispatch_.Redo(request, now);
     requests_.Update(request);
@@ -371,8 +377,10 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
                              .reason = how.value_or(EndReason::kFailed),
                              .status = how.status(),
                              .timeline = request.MakeTimeline(now)});
-  if (how.ok() && !request.produced().empty())
-    cluster_.ledger.OnEnded(static_cast<int32_t>(request.produced().size()));
+  if (const auto n_made = static_cast<int32_t>(request.produced().size()); how.ok() && n_made > 0) {
+    cluster_.ledger.OnEnded(n_made);
+    cluster_.sizing.OnEnded(static_cast<int32_t>(request.wanted().prompt.size()), n_made, now);
+  }
   if (request.dispatched()) dispatch_.Cancel(request);
   request.End(now);
   if (request.has_open_parts())

@@ -76,6 +76,7 @@ class Router {
   std::vector<RequestId> unsettled_;                // to be settled when the report is through
   absl::Time next_pulse_ = absl::InfiniteFuture();  // when silence is looked at
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens_{};
+  uint64_t preemptions_ = 0;
   uint64_t next_sequence_ = 1;
   bool draining_ = false;
 };

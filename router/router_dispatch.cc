@@ -109,6 +109,12 @@ bool RouterDispatch::Follow(Request& request, const Plan& plan, absl::Time now) 
 
 void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time now) {
   Attempt::Order order{.epoch = request.epoch() + 1, .plan = plan, .spec = request.NextSpec()};
+  if (order.epoch == 1) {
+    PrefillWork work;
+    for (const Incarnation worker : plan.PrefillWorkers())
+      work += plan.PrefillWorkAt(worker, order.spec);
+    cluster_.sizing.OnRequest(static_cast<double>(work.tokens), work.pairs, now);
+  }
   cluster_.ledger.Reserve(request.id(), plan, order.spec, cluster_.members.page_tokens(), now);
   for (const Incarnation worker : plan.Workers())
     order.names[worker] = cluster_.members.At(worker).about.name;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -60,8 +61,13 @@ struct AttemptRecord {
 struct Timeline {
   absl::Duration router_queue{};  // submitted to sent to a prefill worker
   absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
-  absl::Duration ttft{};   // submitted to first token
-  absl::Duration total{};  // submitted to end
+  // Values of router_queue, prefill_queue and prefill at the first token.
+  absl::Duration queue_to_first{}, prefill_queue_to_first{}, prefill_to_first{};
+  // Times of the last attempt that its workers told at their ends (PartEnded); nothing: not told.
+  std::optional<absl::Duration> exposed_transfer{}, first_decode_step{};
+  std::vector<absl::Duration> rank_compute{};  // of a relay's ranks, in the order of their ends
+  absl::Duration ttft{};                       // submitted to first token
+  absl::Duration total{};                      // submitted to end
   absl::Duration unaccounted() const {
     return total - router_queue - prefill_queue - prefill - decode_queue - decode;
   }
@@ -179,6 +185,10 @@ struct ClusterView {
   uint64_t ranks_replaced = 0, sinks_replaced = 0;
   uint64_t replaced_in_rounds = 0;  // both, in relays with more than one round
   std::array<uint64_t, kRecomputeReasons> recomputed_tokens{};
+  uint64_t preemptions = 0;  // rows that lost their pages to others, since the start
+  int32_t page_tokens = 0;   // tokens of a KV page; 0: no worker is there
+  // Workers that the load of the last minutes needs (pool_sizing.h).
+  int desired_prefill = 0, desired_decode = 0;
 };
 
 }  // namespace baton

@@ -44,6 +44,9 @@ struct RouterOptions {
   absl::Duration blame_wait = absl::Milliseconds(200);
   // An ended request is remembered for so long, until its parts have ended.
   absl::Duration end_wait = absl::Seconds(30);
+  // A gap between tokens that decode workers should keep, for the number of them that is told to
+  // autoscalers (server.slo_itl); infinite: none.
+  absl::Duration sizing_gap = absl::InfiniteDuration();
   TransitionCounts* transitions = nullptr;  // counts transitions; tests only
 };
 

@@ -13,7 +13,7 @@ packages=(
 if [ "${1:-}" != build ]; then
   packages+=(
     clang-format-14 curl openssl iproute2 tcpdump chromium chromium-driver python3-selenium python3-yaml fonts-dejavu-core
-    nginx-light haproxy libfaketime systemd
+    nginx-light haproxy libfaketime prometheus systemd
   )
 fi
 if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
@@ -43,3 +43,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# Tests start these themselves, on ports of their own: the service that a package has begun ends.
+for service in nginx haproxy prometheus; do
+  case " ${missing[*]} " in
+    *" $service "* | *" $service-light "*)
+      if [ -d /run/systemd/system ]; then
+        "${as_root[@]}" systemctl disable --now --quiet "$service"
+      elif [ -x "/etc/init.d/$service" ]; then
+        "${as_root[@]}" "/etc/init.d/$service" stop >/dev/null || true
+      fi ;;
+  esac
+done

@@ -361,7 +361,7 @@ bool WorkerCore::RunSliceBlock(const Step& step) {
   slice_ran_ += end - start;
   ++metrics_.slice_blocks;
   metrics_.slice_seconds += absl::ToDoubleSeconds(end - start);
-  const ComputedSlice done = prefill_.BlockDone(*block, *backend_, &sampler_, end);
+  const ComputedSlice done = prefill_.BlockDone(*block, *backend_, &sampler_, end - start, end);
   if (done.tokens > 0) {
     metrics_.prefill_tokens += done.tokens;
     prefill_meter_.Add(done.tokens, CausalPairs(done.tokens, done.before),
@@ -379,6 +379,8 @@ void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration
   metrics_.prefill_tokens += n_prefill;
   metrics_.decode_tokens += n_rows;
   metrics_.step_seconds += seconds;
+  metrics_.step_tokens.Observe(n_prefill + n_rows);
+  metrics_.step_durations.Observe(seconds);
   metrics_.last_step_seconds = seconds;
   if (n_prefill > 0) metrics_.prefill_seconds += seconds;
   if (n_rows > 0) metrics_.decode_seconds += seconds;
@@ -480,6 +482,7 @@ WorkerMetrics WorkerCore::metrics() const {
   metrics.prefill_running = prefill_.prompts().queue().n_running();
   metrics.reused_tokens = static_cast<uint64_t>(prefill_.prompts().pages().reused_tokens());
   metrics.pages_total = pool_->total();
+  metrics.pages_free = pool_->free();
   metrics.pages_prefill = prefill_.prompts().pages_held();
   metrics.pages_decode = decode_.pages_held();
   metrics.pages_cached = pool_->cached();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/histogram_counts.h"
+#include "common/metrics.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/messages.h"
 
@@ -16,7 +18,7 @@ struct WorkerMetrics {
   // Gauges.
   WorkerLoad load;  // what the router is told; pages_free: in the pool, or lent and not promised
   int prefill_prompts = 0, prefill_running = 0;
-  int pages_total = 0;
+  int pages_total = 0, pages_free = 0;      // free: in the pool
   int pages_prefill = 0, pages_decode = 0;  // held by prompts and by arrived requests
   int pages_cached = 0;                     // free pages with KV that may be reused
   // Holders of pages beyond each page's first: held = prefill + decode + lent - shared.
@@ -34,6 +36,8 @@ struct WorkerMetrics {
   double prefill_seconds = 0;  // part of step_seconds: steps that carried prefill tokens
   double decode_seconds = 0;   // part of step_seconds: steps that carried rows
   double last_step_seconds = 0;
+  HistogramCounts step_tokens{.bounds = kStepTokenBounds};  // prompt tokens, and one per row
+  HistogramCounts step_durations{.bounds = kStageBounds};   // seconds
   // Slices of relays: beside steps, not inside.
   uint64_t slice_blocks = 0;
   double slice_seconds = 0;       // computing

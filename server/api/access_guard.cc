@@ -6,6 +6,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "server/api/api_series.h"
 #include "server/api/json_document.h"
 
 namespace baton {
@@ -35,8 +36,7 @@ AccessGuard::AccessGuard(const ApiKeys* keys, const HostNames* hosts, MetricsReg
 
 CounterMetric AccessGuard::Refusals(AccessRefusal why) const {
   return registry_->Counter(
-      "baton_access_refused_total",
-      "Requests refused for their key, its limits or their Host, by reason.",
+      ApiMetric("baton_access_refused_total"),
       {{"model", model_},
        {"role", "router"},
        {"reason", std::string(kAccessRefusalNames[static_cast<size_t>(why)])}});

@@ -55,6 +55,7 @@ class Answer {
   size_t prompt_bytes() const { return prompt_bytes_; }
 
   size_t n_choices() const { return texts_.size(); }
+  size_t n_per_prompt() const { return choices_per_prompt_; }
   const GeneratedText& text(size_t choice) const { return texts_[choice]; }
   int64_t n_prompt() const;     // tokens, each prompt's once
   int64_t n_tokens() const;     // generated so far, of all choices

@@ -86,11 +86,13 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       facts_(facts),
       choices_(generator),
       answers_(options_.answers, &choices_),
-      metrics_(registry, model->name, model->max_context, facts.version),
+      metrics_(registry, model->name, model->max_context, options_.slo),
+      process_(registry, facts.version),
       guard_(facts.keys, facts.hosts, registry, model->name),
       metrics_page_(
           loop, kMetricsPause,
           [this] {
+            process_.Update();
             metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), http_->stats()});
             return registry_->Text();
           }),
@@ -241,6 +243,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   auto owned = std::make_unique<Running>();
   Running* running = owned.get();
   running->api = &api;
+  running->limits = options_.slo;
   running->call = std::move(call);
   running->arrived = MonotonicNow();
   running_.emplace(id, std::move(owned));
@@ -371,14 +374,15 @@ void ApiFront::OnToken(const EmitToken& token) {
   if (choice.cancelled) return;
   AccessGuard::TakeTokens(running->call.request, 1);
   const absl::Time now = MonotonicNow();
-  if (running->answer->text(index).n_tokens() > 0) {
-    metrics_.OnNextToken(now - choice.last_token);
-    live_.OnNextToken(now - choice.last_token, now);
-  } else if (!std::exchange(running->has_token, true)) {
-    metrics_.OnFirstToken(now - running->arrived);
-    live_.OnFirstToken(now - running->arrived, now);
+  const bool is_first = !running->ttft;
+  if (const auto gap = running->OnToken(index, now)) {
+    metrics_.OnNextToken(*gap);
+    live_.OnNextToken(*gap, now);
+  } else {
+    metrics_.OnOtherToken();
+    if (is_first) metrics_.OnFirstToken(*running->ttft);
+    if (is_first) live_.OnFirstToken(*running->ttft, now);
   }
-  choice.last_token = now;
   Send(running, running->answer->OnToken(index, token));
   if (running->answer->text(index).stopped()) choices_.Cancel(*found);
 }

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/metrics.h"
+#include "common/process_series.h"
 #include "server/api/access_guard.h"
 #include "server/api/answer_desk.h"
 #include "server/api/api_front_options.h"
@@ -112,6 +113,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   HttpServer* http_ = nullptr;
   ExchangeWriter* other_ = nullptr;  // null: there is none
   FrontMetrics metrics_;
+  ProcessSeries process_;
   LiveRecord live_;
   const AccessGuard guard_;
   PacedPage metrics_page_;

@@ -29,6 +29,11 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
                      absl::Hours(24 * 7),
                      "for a request for tokens, which then gets 504 or an error in its stream; the "
                      "header x-request-timeout-ms may ask for less");
+  settings->Duration("server.slo_ttft", &options->slo.ttft, absl::ZeroDuration(), absl::Hours(1),
+                     "a request counts as good if its first token comes within this; 0 = no limit");
+  settings->Duration(
+      "server.slo_itl", &options->slo.itl, absl::ZeroDuration(), absl::Hours(1),
+      "and if the 99th percentile of its own gaps between tokens is within this; 0 = no limit");
   DeclareAnswerStore(&options->answers, settings);
 }
 

@@ -10,6 +10,7 @@
 #include "server/access/host_names.h"
 #include "server/api/answer_store.h"
 #include "server/api/api_request.h"
+#include "server/api/slo_limits.h"
 
 namespace baton {
 
@@ -32,6 +33,7 @@ struct ApiFrontOptions {
   // (x-request-timeout-ms).
   absl::Duration request_timeout = absl::Hours(24);
   AnswerStoreOptions answers;
+  SloLimits slo;
   bool ui = true;  // serves the page /ui
 };
 

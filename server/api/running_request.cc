@@ -1,5 +1,8 @@
 #include "server/api/running_request.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "server/access/key_holder.h"
@@ -16,6 +19,21 @@ void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
   ++n_ended;
   last_ended = choice;
   last_end = end;
+  n_reused += end.timeline.reused_tokens;
+}
+
+std::optional<absl::Duration> RunningRequest::OnToken(size_t index, absl::Time now) {
+  Choice& choice = choices[index];
+  const absl::Time before = std::exchange(choice.last_token, now);
+  if (choice.first_token == absl::InfinitePast()) {
+    choice.first_token = now;
+    if (!ttft) ttft = now - arrived;
+    return std::nullopt;
+  }
+  const absl::Duration gap = now - before;
+  if (before == choice.first_token && choice.gaps.n == 0) choice.second_gap = gap;
+  choice.gaps.Add(gap, limits.itl);
+  return gap;
 }
 
 FinishedRequest RunningRequest::Finished(absl::Time now) const {
@@ -30,7 +48,22 @@ FinishedRequest RunningRequest::Finished(absl::Time now) const {
     finished.n_prompt = answer->n_prompt();
     finished.n_tokens = answer->n_tokens();
     finished.n_last_tokens = text.n_tokens();
+    finished.n_per_prompt = static_cast<int64_t>(answer->n_per_prompt());
+    finished.n_looked_up = finished.n_prompt * finished.n_per_prompt;
+    finished.n_reused = n_reused;
+    for (size_t i = 0; i < answer->n_choices(); ++i)
+      finished.max_choice_tokens = std::max(finished.max_choice_tokens, answer->text(i).n_tokens());
   }
+  if (!choices.empty()) {
+    const Choice& last = choices[last_ended];
+    if (last.first_token != absl::InfinitePast()) finished.first_token = last.first_token - arrived;
+    if (last.gaps.n > 0) finished.second_gap = last.second_gap;
+  }
+  finished.in_ttft = limits.ttft == absl::ZeroDuration() || (ttft && *ttft <= limits.ttft);
+  finished.in_itl = limits.itl == absl::ZeroDuration() ||
+                    std::all_of(choices.begin(), choices.end(), [&](const Choice& choice) {
+                      return choice.gaps.Meets(limits.itl);
+                    });
   finished.max_tokens = max_tokens;
   finished.text_time = text_time;
   finished.total = now - arrived;

@@ -5,15 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "router/router_messages.h"
 #include "server/api/answer.h"
-#include "server/api/front_metrics.h"
+#include "server/api/finished_request.h"
 #include "server/api/generation_api.h"
+#include "server/api/own_gaps.h"
 #include "server/api/routes.h"
+#include "server/api/slo_limits.h"
 
 namespace baton {
 
@@ -23,27 +26,34 @@ struct RunningRequest {
     RequestId id = 0;
     bool cancelled = false;  // and the end is on the way
     bool ended = false;
-    absl::Time last_token{};
+    absl::Time first_token = absl::InfinitePast(), last_token{};
+    absl::Duration second_gap{};  // zero: there is no second token
+    OwnGaps gaps{};
   };
 
   const GenerationApi* api = nullptr;
   ApiCall call;  // the body is gone
+  SloLimits limits{};
   absl::Time arrived, last_write;
   absl::Time deadline = absl::InfiniteFuture();  // when it ends, whatever it has
   absl::Duration text_time;
-  bool stream = false, stream_started = false, is_gone = false, has_token = false;
-  int64_t max_tokens = 0;  // of the prompt that may have the most
+  bool stream = false, stream_started = false, is_gone = false;
+  std::optional<absl::Duration> ttft{};  // to the first token of all choices
+  int64_t max_tokens = 0;                // of the prompt that may have the most
   std::unique_ptr<Answer> answer;
   std::vector<Choice> choices;  // as the answer counts them; empty: not submitted yet
   size_t n_ended = 0;
   // The choice that ended last, and its end: the request's timeline and finish reason.
   size_t last_ended = 0;
+  int64_t n_reused = 0;  // tokens of prompts whose KV was reused, of all choices that have ended
   EmitEnd last_end{};
 
   const std::string& id() const { return call.request.request_id; }
   std::string log_name() const;  // the id, and the client's trace
   bool ended() const { return n_ended == choices.size(); }
   void OnChoiceEnd(size_t choice, const EmitEnd& end);
+  // A token of a choice is there. Returns the gap since the one before; nothing: it is the first.
+  std::optional<absl::Duration> OnToken(size_t choice, absl::Time now);
   // Returns what metrics and the log say. The finish reason is empty before the request ran.
   FinishedRequest Finished(absl::Time now) const;
   void Log(const FinishedRequest& finished) const;

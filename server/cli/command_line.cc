@@ -8,6 +8,7 @@
 #include "server/api/endpoints/endpoints.h"
 #include "server/cli/bench_command_line.h"
 #include "server/cli/commit.h"
+#include "server/cli/metric_reference.h"
 #include "server/cli/setting_flags.h"
 #include "server/config/model_folder.h"
 
@@ -27,7 +28,7 @@ constexpr char kHelp[] =
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]  integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts
   baton config [--keys]        the resolved configuration; --keys explains each
-  baton api | version          the HTTP API as an OpenAPI document; the version
+  baton api | metrics | version  the HTTP API (OpenAPI); metrics; the version
 
 MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
 Hugging Face cache, or random:<config.json> (random weights of that shape).
@@ -80,7 +81,7 @@ struct Parser {
   bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
            *config = nullptr, *doctor = nullptr, *key = nullptr, *quantize = nullptr,
-           *tune = nullptr, *top = nullptr, *bench = nullptr, *api = nullptr,
+           *tune = nullptr, *top = nullptr, *bench = nullptr, *api = nullptr, *metrics = nullptr,
            *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
@@ -108,6 +109,8 @@ struct Parser {
     config->add_flag("--markdown", out.write_reference);
     api = AddCommand(&app, "api", false);
     api->add_flag("--markdown", out.write_reference);
+    metrics = AddCommand(&app, "metrics", false);
+    metrics->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
     DeclareKey();
     version_command = AddCommand(&app, "version", false);
@@ -173,7 +176,7 @@ absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
   }
   const std::string nearest =
       NearestWord(name, {"serve", "router", "prefill", "decode", "quantize", "tune", "bench",
-                         "doctor", "key", "top", "config", "api", "version"});
+                         "doctor", "key", "top", "config", "api", "metrics", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -265,6 +268,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   }
   if (parser.api->parsed() && !help) {
     line->text = line->write_reference ? ApiReference() : OpenApiDocument(BATON_VERSION) + "\n";
+    return line;
+  }
+  if (parser.metrics->parsed() && !help) {
+    line->text = line->write_reference ? MetricReference() : MetricList();
     return line;
   }
   if (help || line->command == Command::kPrint) {

@@ -62,7 +62,7 @@ struct CommandLine {
   Config config;
   Settings settings;             // its targets are in config: never moved, never copied
   bool list_keys = false;        // baton config --keys
-  bool write_reference = false;  // baton config --markdown, baton api --markdown
+  bool write_reference = false;  // baton config, api, metrics --markdown
   int start_descriptor = -1;     // of a supervised role: has its LaunchSpec; -1: none
   int report_descriptor = -1;    // of a supervised role: takes its reports; -1: none
   QuantizeCommand quantize;      // of kQuantize

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/log_format.h"
 #include "common/secret_file.h"
 #include "proto/control_channel.h"
 #include "server/cli/command_line.h"
@@ -107,10 +108,15 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
+LogFormat FormatOf(const Config& config) {
+  return config.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
 int RunRole(CommandLine* line, const std::string& name) {
   const auto start = SingleRole(line, name);
   if (!start.ok()) return Fail(start.status());
   SetLog(LevelOf(start->config.log_level), start->config.cluster.worker_name);
+  SetLogFormat(FormatOf(start->config));
   QuietGrpc();
   if (name == "router") return RunRouter(*start);
   return RunWorker(*start, name == "prefill" ? Role::kPrefill : Role::kDecode);
@@ -136,6 +142,7 @@ int Serve(CommandLine* line) {
   const absl::Status files = CheckFiles(config.server.http);
   if (!files.ok()) return Fail(files);
   SetLog(LevelOf(config.log_level), "serve");
+  SetLogFormat(FormatOf(config));
   SupervisorOptions options;
   options.config = config;
   options.is_terminal = ::isatty(STDOUT_FILENO) != 0;

@@ -132,6 +132,9 @@ void DeclareSettings(Config* config, Settings* settings) {
   DeclareLab(&config->lab, settings);
   settings->Choice("log.level", &config->log_level, {"debug", "info", "warn", "error"},
                    "lowest level written");
+  settings->Choice(
+      "log.format", &config->log_format, {"text", "json"},
+      "of lines of the log; json: an object each, with the ids of requests and traces");
   DeclareRenamed(settings);
 }
 

@@ -74,6 +74,7 @@ struct Config {
   ClusterConfig cluster;
   LabConfig lab;
   std::string log_level = "info";
+  std::string log_format = "text";
 
   Config();
 };

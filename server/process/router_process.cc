@@ -19,6 +19,7 @@
 #include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
 #include "server/http/file_watch.h"
+#include "server/process/control_series.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 
@@ -111,6 +112,8 @@ absl::StatusOr<std::shared_ptr<const PartitionTable>> TableOf(const Config& conf
 absl::StatusOr<RouterOptions> OptionsOf(const Config& config) {
   RouterOptions options = config.router.router;
   options.relay.min_ranks = config.lab.relay_min_ranks;
+  if (const absl::Duration itl = config.server.api.slo.itl; itl > absl::ZeroDuration())
+    options.sizing_gap = itl;
   RelayLab relay = config.lab.relay;
   if (relay.partition == PartitionMode::kTable) {
     ASSIGN_OR_RETURN(relay.table, TableOf(config));
@@ -127,9 +130,8 @@ std::vector<std::string> PathsOf(const ClusterTlsFiles& files) {
 std::function<void(JoinFault)> CountRefusals(MetricsRegistry* registry) {
   std::vector<CounterMetric> counters;
   for (const char* reason : kJoinFaultNames)
-    counters.push_back(registry->Counter("baton_workers_refused_total",
-                                         "Peers of the control port that were refused, by reason.",
-                                         {{"reason", reason}}));
+    counters.push_back(
+        registry->Counter(ControlMetric("baton_workers_refused_total"), {{"reason", reason}}));
   return [counters](JoinFault fault) mutable { counters[static_cast<size_t>(fault)].Add(); };
 }
 
@@ -226,9 +228,8 @@ int RunRouter(const RoleConfig& process) {
   // First of all: workers dial while the tokenizer loads.
   auto generator = RouterGenerator::Start(&loop, *router, *control);
   if (!generator.ok()) return Fail(generator.status());
-  GaugeMetric expiry = registry.Gauge(
-      "baton_cluster_certificate_expiry_timestamp_seconds",
-      "When the certificate of the control port expires, since 1970; 0: plain text.", {});
+  GaugeMetric expiry =
+      registry.Gauge(ControlMetric("baton_cluster_certificate_expiry_timestamp_seconds"), {});
   const auto tell_expiry = [&] {
     expiry.Set(absl::ToDoubleSeconds((*generator)->certificate_expiry() - absl::UnixEpoch()));
   };

@@ -1,108 +1,103 @@
 #include "server/process/worker_endpoint.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
+#include "kvtransfer/transfer_series.h"
 #include "server/api/access_guard.h"
 #include "server/api/api_error.h"
 #include "server/api/json_writer.h"
+#include "server/api/vllm_series.h"
+#include "worker/worker_series.h"
 
 namespace baton {
 namespace {
 
-using enum MetricKind;
-
-std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
+std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels,
+                                                 const MetricLabels& vllm) {
   std::vector<MetricRow<WorkerMetrics>> rows = {
-      {kGauge, "baton_worker_connected", "1 while the router is connected.", labels,
-       &WorkerMetrics::connected},
-      {kTotal, "baton_engine_turns_total", "Turns of the engine's loop.", labels,
+      {WorkerMetric("baton_worker_connected"), labels, &WorkerMetrics::connected},
+      {WorkerMetric("baton_engine_turns_total"), labels,
        [](const auto& m) { return m.engine.turns; }},
-      {kGauge, "baton_engine_turn_seconds", "Age of the turn under way; 0: it waits for work.",
-       labels, [](const auto& m) { return static_cast<double>(m.engine.age_us) / 1e6; }},
-      {kGauge, "baton_worker_prefill_prompts", "Prompts waiting or computed here.", labels,
-       &WorkerMetrics::prefill_prompts},
-      {kGauge, "baton_worker_prefill_queued_tokens", "Prompt tokens still to be computed.", labels,
+      {WorkerMetric("baton_engine_turn_seconds"), labels,
+       [](const auto& m) { return static_cast<double>(m.engine.age_us) / 1e6; }},
+      {WorkerMetric("baton_worker_prefill_prompts"), labels, &WorkerMetrics::prefill_prompts},
+      {WorkerMetric("baton_worker_prefill_queued_tokens"), labels,
        [](const auto& m) { return m.load.prefill_queued_tokens; }},
-      {kGauge, "baton_worker_decode_rows", "Sequences in the batch.", labels,
+      {WorkerMetric("baton_worker_decode_rows"), labels,
        [](const auto& m) { return m.load.decode_rows; }},
-      {kGauge, "baton_worker_decode_waiting", "Sequences waiting for KV, room or a row.", labels,
+      {WorkerMetric("baton_worker_decode_waiting"), labels,
        [](const auto& m) { return m.load.decode_waiting; }},
-      {kGauge, "baton_kv_pages_total", "KV pages of this worker.", labels,
-       &WorkerMetrics::pages_total},
-      {kGauge, "baton_kv_pages_free", "KV pages nobody holds.", labels,
+      {WorkerMetric("baton_kv_capacity_pages"), labels, &WorkerMetrics::pages_total},
+      {WorkerMetric("baton_kv_free_pages"), labels,
        [](const auto& m) { return m.load.pages_free; }},
-      {kGauge, "baton_kv_pages_cached", "Free KV pages whose KV can be reused.", labels,
-       &WorkerMetrics::pages_cached},
-      {kGauge, "baton_kv_pages_promised", "KV pages promised to handoffs.", labels,
-       &WorkerMetrics::pages_promised},
-      {kTotal, "baton_kv_pages_trimmed_total",
-       "KV pages that fell out of a window and were given back, whole or in part.", labels,
-       &WorkerMetrics::pages_trimmed},
-      {kTotal, "baton_steps_total", "Engine steps.", labels, &WorkerMetrics::steps},
-      {kTotal, "baton_step_seconds_total", "Time inside engine steps.", labels,
-       &WorkerMetrics::step_seconds},
-      {kTotal, "baton_slice_blocks_total",
-       "Blocks of relays' slices computed: some rows in one layer.", labels,
-       &WorkerMetrics::slice_blocks},
-      {kTotal, "baton_slice_seconds_total", "Time inside blocks of relays' slices.", labels,
-       &WorkerMetrics::slice_seconds},
-      {kTotal, "baton_slice_wait_seconds_total",
-       "Time in which a relay's slice waited for KV of the rank before.", labels,
-       &WorkerMetrics::slice_wait_seconds},
-      {kTotal, "baton_prefill_tokens_total", "Prompt tokens computed.", labels,
-       &WorkerMetrics::prefill_tokens},
-      {kTotal, "baton_prefill_reused_tokens_total", "Prompt tokens whose KV was reused.", labels,
-       &WorkerMetrics::reused_tokens},
-      {kTotal, "baton_decode_tokens_total", "Tokens decoded.", labels,
-       &WorkerMetrics::decode_tokens},
-      {kTotal, "baton_parts_ended_total", "Parts of requests that ended here.", labels,
-       &WorkerMetrics::parts_ended},
-      {kTotal, "baton_cancellations_total", "Parts of requests cancelled here.", labels,
-       &WorkerMetrics::parts_cancelled},
-      {kTotal, "baton_parts_failed_total", "Parts of requests that failed here.", labels,
-       &WorkerMetrics::parts_failed},
-      {kTotal, "baton_preemptions_total",
-       "Requests that lost their KV pages to older ones and start anew.", labels,
-       &WorkerMetrics::preemptions},
-      {kTotal, "baton_kv_sent_bytes_total", "KV bytes sent to other workers.", labels,
+      {WorkerMetric("baton_kv_pages_trimmed_total"), labels, &WorkerMetrics::pages_trimmed},
+      {WorkerMetric("baton_steps_total"), labels, &WorkerMetrics::steps},
+      {WorkerMetric("baton_step_seconds_total"), labels, &WorkerMetrics::step_seconds},
+      {WorkerMetric("baton_slice_blocks_total"), labels, &WorkerMetrics::slice_blocks},
+      {WorkerMetric("baton_slice_seconds_total"), labels, &WorkerMetrics::slice_seconds},
+      {WorkerMetric("baton_slice_wait_seconds_total"), labels, &WorkerMetrics::slice_wait_seconds},
+      {WorkerMetric("baton_prefill_tokens_total"), labels, &WorkerMetrics::prefill_tokens},
+      {WorkerMetric("baton_prefill_reused_tokens_total"), labels, &WorkerMetrics::reused_tokens},
+      {WorkerMetric("baton_decode_tokens_total"), labels, &WorkerMetrics::decode_tokens},
+      {WorkerMetric("baton_parts_ended_total"), labels, &WorkerMetrics::parts_ended},
+      {WorkerMetric("baton_cancellations_total"), labels, &WorkerMetrics::parts_cancelled},
+      {WorkerMetric("baton_parts_failed_total"), labels, &WorkerMetrics::parts_failed},
+      {WorkerMetric("baton_preemptions_total"), labels, &WorkerMetrics::preemptions},
+      {TransferMetric("baton_kv_sent_bytes_total"), labels,
        [](const auto& m) { return m.transfer.bytes_sent; }},
-      {kTotal, "baton_kv_received_bytes_total", "KV bytes received from other workers.", labels,
+      {TransferMetric("baton_kv_received_bytes_total"), labels,
        [](const auto& m) { return m.transfer.bytes_received; }},
-      {kTotal, "baton_kv_held_pages_total",
-       "KV pages of handoffs that this worker had already, so that they were not sent.", labels,
+      {TransferMetric("baton_kv_held_pages_total"), labels,
        [](const auto& m) { return m.transfer.held_pages; }},
-      {kTotal, "baton_kv_signed_chunks_total",
-       "KV chunks sent with a MAC, over networks that are not in kvtransfer.trusted_cidrs.", labels,
+      {TransferMetric("baton_kv_signed_chunks_total"), labels,
        [](const auto& m) { return m.transfer.signed_chunks; }},
-      {kTotal, "baton_kv_resent_chunks_total", "KV chunks sent again.", labels,
+      {TransferMetric("baton_kv_resent_chunks_total"), labels,
        [](const auto& m) { return m.transfer.resent_chunks; }},
-      {kTotal, "baton_kv_kept_chunks_total",
-       "KV chunks of resumed handoffs that were not sent again.", labels,
+      {TransferMetric("baton_kv_kept_chunks_total"), labels,
        [](const auto& m) { return m.transfer.kept_chunks; }},
-      {kTotal, "baton_kv_connections_lost_total",
-       "Connections to workers that ended under a handoff.", labels,
+      {TransferMetric("baton_kv_connections_lost_total"), labels,
        [](const auto& m) { return m.transfer.connections_lost; }},
-      {kTotal, "baton_handoffs_resumed_total", "Times a handoff went on over a new connection.",
-       labels, [](const auto& m) { return m.transfer.handoffs_resumed; }},
-      {kTotal, "baton_handoffs_committed_total", "Handoffs that arrived whole.", labels,
+      {TransferMetric("baton_handoffs_resumed_total"), labels,
+       [](const auto& m) { return m.transfer.handoffs_resumed; }},
+      {TransferMetric("baton_handoffs_committed_total"), labels,
        [](const auto& m) { return m.transfer.handoffs_committed; }},
-      {kTotal, "baton_handoffs_failed_total", "Handoffs that failed.", labels,
+      {TransferMetric("baton_handoffs_failed_total"), labels,
        [](const auto& m) { return m.transfer.handoffs_failed; }},
   };
+  using Value = MetricRow<WorkerMetrics>::Value;
+  const std::pair<const char*, Value> kPages[] = {
+      {"free", [](const auto& m) { return m.pages_free - m.pages_cached; }},
+      {"cached", &WorkerMetrics::pages_cached},
+      {"prefill", &WorkerMetrics::pages_prefill},
+      {"decode", &WorkerMetrics::pages_decode},
+      {"lent", [](const auto& m) { return m.pages_lent - m.pages_promised; }},
+      {"promised", &WorkerMetrics::pages_promised},
+      {"shared", &WorkerMetrics::pages_shared}};
+  for (const auto& [state, value] : kPages)
+    rows.push_back({WorkerMetric("baton_kv_pages"), With(labels, {{"state", state}}), value});
+  using Row = MetricRow<WorkerMetrics>;
+  const auto tokens = [](const auto& m) -> const HistogramCounts& { return m.step_tokens; };
+  rows.push_back(
+      Row::OfCounts(WorkerMetric("baton_step_tokens"), labels, tokens, kStepTokenBounds));
+  rows.push_back(
+      Row::OfCounts(VllmMetric("vllm:iteration_tokens_total"), vllm, tokens, kStepTokenBounds));
+  rows.push_back(Row::OfCounts(
+      WorkerMetric("baton_step_duration_seconds"), labels,
+      [](const auto& m) -> const HistogramCounts& { return m.step_durations; }, kStageBounds));
   for (size_t why = 0; why < kChunkRefusals; ++why) {
-    rows.push_back({kTotal, "baton_kv_chunks_refused_total",
-                    "KV chunks that came and were not taken.",
+    rows.push_back({TransferMetric("baton_kv_chunks_refused_total"),
                     With(labels, {{"reason", std::string(NameOf(static_cast<ChunkRefusal>(why)))}}),
                     [why](const auto& m) { return m.transfer.refused_chunks[why]; }});
   }
   for (size_t why = 0; why < kPeerRefusals; ++why) {
-    rows.push_back({kTotal, "baton_kv_peers_refused_total",
-                    "Connections and messages for KV that were not taken.",
+    rows.push_back({TransferMetric("baton_kv_peers_refused_total"),
                     With(labels, {{"reason", std::string(NameOf(static_cast<PeerRefusal>(why)))}}),
                     [why](const auto& m) { return m.transfer.refused_peers[why]; }});
   }
   for (size_t why = 0; why < kTicketRefusals; ++why) {
     rows.push_back(
-        {kTotal, "baton_kv_tickets_refused_total", "Tickets for KV that were not taken.",
+        {TransferMetric("baton_kv_tickets_refused_total"),
          With(labels, {{"reason", std::string(NameOf(static_cast<TicketRefusal>(why)))}}),
          [why](const auto& m) { return m.transfer.refused_tickets[why]; }});
   }
@@ -111,17 +106,13 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels) {
 
 std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
   std::vector<MetricRow<LinkReport>> rows = {
-      {kGauge, "baton_kv_link_bytes_per_second",
-       "What the link to a worker carried while it was busy; 0: not known.", labels,
+      {TransferMetric("baton_kv_link_bytes_per_second"), labels,
        [](const LinkReport& link) { return link.rate.bytes_per_second; }},
-      {kGauge, "baton_kv_link_round_trip_seconds", "Of a message on an idle link; 0: not known.",
-       labels,
+      {TransferMetric("baton_kv_link_round_trip_seconds"), labels,
        [](const LinkReport& link) { return static_cast<double>(link.rate.round_trip_us) / 1e6; }},
   };
   for (size_t kind = 0; kind < kTraffics; ++kind) {
-    rows.push_back({kTotal, "baton_relay_bytes_total",
-                    "KV that arrived at a worker, for a relay's next rank (chain) or to decode "
-                    "with (decode); each byte once.",
+    rows.push_back({TransferMetric("baton_relay_bytes_total"),
                     With(labels, {{"kind", std::string(NameOf(static_cast<Traffic>(kind)))}}),
                     [kind](const LinkReport& link) { return link.bytes[kind]; }});
   }
@@ -132,15 +123,17 @@ std::vector<MetricRow<LinkReport>> LinkRows(const MetricLabels& labels) {
 
 WorkerEndpoint::WorkerEndpoint(const std::string& worker_name, const std::string& model,
                                std::function<WorkerMetrics()> read, absl::Duration engine_patience,
-                               const ApiKeys* keys)
+                               const ApiKeys* keys, const std::string& version)
     : read_(std::move(read)),
       engine_patience_us_(absl::ToInt64Microseconds(engine_patience)),
       keys_(keys),
       labels_{{"worker", worker_name}, {"model", model}},
-      series_(&registry_, WorkerRows(labels_)) {}
+      process_(&registry_, version),
+      series_(&registry_, WorkerRows(labels_, {{"model_name", model}, {"engine", worker_name}})) {}
 
 std::string WorkerEndpoint::Text() {
   const WorkerMetrics metrics = read_();
+  process_.Update();
   series_.Take(metrics);
   for (const LinkReport& link : metrics.links) {
     auto it = links_.find(link.rate.peer);
@@ -200,9 +193,7 @@ std::string WorkerEndpoint::ProblemOf(const WorkerMetrics& metrics, bool must_be
 }
 
 void WorkerEndpoint::TellCertificateExpiry(absl::Time expiry) {
-  registry_
-      .Gauge("baton_cluster_certificate_expiry_timestamp_seconds",
-             "When the worker's certificate of the cluster expires, since 1970.", labels_)
+  registry_.Gauge(WorkerMetric("baton_cluster_certificate_expiry_timestamp_seconds"), labels_)
       .Set(absl::ToDoubleSeconds(expiry - absl::UnixEpoch()));
 }
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "common/metric_table.h"
+#include "common/process_series.h"
 #include "server/access/api_keys.h"
 #include "server/http/http_server.h"
 #include "server/http/paced_page.h"
@@ -23,7 +23,7 @@ class WorkerEndpoint : public HttpHandler {
   // the router's (RouterOptions). keys: of whoever may read metrics; null: anybody.
   WorkerEndpoint(const std::string& worker_name, const std::string& model,
                  std::function<WorkerMetrics()> read, absl::Duration engine_patience,
-                 const ApiKeys* keys = nullptr);
+                 const ApiKeys* keys = nullptr, const std::string& version = "");
 
   std::string Text();                             // of /metrics, as of now
   void TellCertificateExpiry(absl::Time expiry);  // of the cluster's certificate; a metric
@@ -43,6 +43,7 @@ class WorkerEndpoint : public HttpHandler {
   const ApiKeys* keys_;
   const MetricLabels labels_;
   MetricsRegistry registry_;
+  ProcessSeries process_;
   MetricTable<WorkerMetrics> series_;
   std::map<Incarnation, MetricTable<LinkReport>> links_;  // by peer
   HttpServer* server_ = nullptr;

@@ -239,7 +239,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   WorkerEndpoint endpoint(
       config.cluster.worker_name, ServedNames(config.model.name).front(),
       [&] { return (*worker)->metrics(); }, config.router.router.engine_patience,
-      watch ? &keys : nullptr);
+      watch ? &keys : nullptr, BATON_VERSION);
   HttpServerOptions http;
   http.host = config.cluster.worker_host;
   http.port = config.cluster.metrics_port;

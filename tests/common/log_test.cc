@@ -1,5 +1,7 @@
 #include "common/log.h"
 
+#include "common/log_format.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -53,6 +55,26 @@ TEST_CASE("bytes that are no UTF-8 are written as numbers") {
   CHECK(Written("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // half a surrogate pair
   CHECK(Written("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last character
   CHECK(Written("\xe6\xa8") == "\\xe6\\xa8");                    // cut
+}
+
+TEST_CASE("a line as JSON is one object, whatever its text is") {
+  const auto line = [](std::string_view text) {
+    return LogLine(LogFormat::kJson, absl::FromUnixMillis(1'767'323'045'678), LogLevel::kWarn, "w0",
+                   text);
+  };
+  const std::string head = R"({"time":"2026-01-02T03:04:05.678Z","level":"warn","process":"w0",)";
+  CHECK(line("worker w5 is lost: \"why\" \\ \n") ==
+        head + R"("message":"worker w5 is lost: \"why\" \\ \\x0a"})" + "\n");
+  CHECK(line("request r-1 200 stop") ==
+        head + R"("request_id":"r-1","message":"request r-1 200 stop"})" + "\n");
+  CHECK(line("request r-1 trace 0af7 200") ==
+        head + R"("request_id":"r-1","trace":"0af7","message":"request r-1 trace 0af7 200"})" +
+            "\n");
+  CHECK(line("request r-1: it failed") ==
+        head + R"("request_id":"r-1","message":"request r-1: it failed"})" + "\n");
+  CHECK(line("request") == head + R"("message":"request"})" + "\n");
+  CHECK(LogLine(LogFormat::kText, absl::FromUnixMillis(1'767'323'045'678), LogLevel::kInfo, "w0",
+                "up") == "2026-01-02T03:04:05.678Z info  w0        up\n");
 }
 
 }  // namespace baton

@@ -45,6 +45,7 @@ TEST_CASE("a sequence joins at the next step, whichever of request and KV comes 
   REQUIRE(b.ends[1].reason == EndReason::kLength);
   REQUIRE(b.ends[1].transfer_us == 11);
   REQUIRE(b.ends[1].compute_us == 3000);
+  REQUIRE(b.ends[1].first_step_us == 1000);
   REQUIRE(b.pool->held() == 0);
 }
 

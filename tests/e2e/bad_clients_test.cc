@@ -83,7 +83,7 @@ TEST_CASE("a deadline that passes frees the KV of its request") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
   const std::string body = StreamBody("Tell me a long story.", 3000);
-  const auto free_pages = [&] { return MetricSum(client, "baton_kv_pages_free"); };
+  const auto free_pages = [&] { return MetricSum(client, "baton_cluster_kv_free_pages"); };
   double idle = 0;
   for (const bool is_first : {true, false}) {  // the first one leaves workers with pages they lent
     std::string error;

@@ -72,7 +72,7 @@ TEST_CASE("SIGTERM drains: 32 running streams of mixed length end whole, then it
 TEST_CASE("clients that go away in the middle free everything they held") {
   const std::unique_ptr<ServedBaton> served = Serve({"--demo"});
   const HttpClient client = served->client();
-  const double pages_total = MetricSum(client, "baton_kv_pages_total");
+  const double pages_total = MetricSum(client, "baton_cluster_kv_capacity_pages");
   REQUIRE(pages_total > 0);
   std::vector<std::thread> threads;
   for (int i = 0; i < 16; ++i) {
@@ -107,7 +107,7 @@ TEST_CASE("clients that go away in the middle free everything they held") {
   CHECK(MetricSum(client, "baton_requests_started_total") ==
         MetricSum(client, "baton_requests_ended_total"));
   CHECK(WaitUntil(absl::Seconds(10),
-                  [&] { return MetricSum(client, "baton_kv_pages_free") == pages_total; }));
+                  [&] { return MetricSum(client, "baton_cluster_kv_free_pages") == pages_total; }));
   RequireCleanEnd(*served);
 }
 

@@ -87,6 +87,19 @@ TEST_CASE("the times of a prompt are told with its first token, not with the end
   REQUIRE(b.computed.at(1).compute_us == 20000);
   b.EndHandoff(1);
   REQUIRE(b.ends.size() == 1);
+  REQUIRE(b.ends[1].exposed_us == 0);  // 5 us after OPEN all was there: computing hid it
+}
+
+TEST_CASE("what computing does not hide of a handoff is counted from the first token on") {
+  SchedulerFixture b;
+  b.Admit(SchedulerFixture::Request(1, 4, kPeer));
+  REQUIRE(b.Step(100) == 0);  // sends OPEN
+  b.Promise(1);
+  REQUIRE(b.Step(4) == 4);  // 10 ms
+  REQUIRE(b.tokens.size() == 1);
+  b.End({.ticket_id = SchedulerFixture::Id(1), .status = absl::OkStatus(), .transfer_us = 12'500});
+  REQUIRE(b.ends.size() == 1);
+  REQUIRE(b.ends[1].exposed_us == 2500);
 }
 
 TEST_CASE("a step that has enough tokens takes no further prompt, so its prompts end sooner") {

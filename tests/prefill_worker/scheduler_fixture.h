@@ -102,7 +102,7 @@ struct SchedulerFixture {
     now += absl::Milliseconds(10);
     scheduler->Compute(*block, &backend);
     blocks.push_back(*block);
-    scheduler->BlockDone(*block, backend, &sampler, now);
+    scheduler->BlockDone(*block, backend, &sampler, absl::Milliseconds(1), now);
     Collect();
     return block->to - block->from;
   }

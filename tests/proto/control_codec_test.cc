@@ -154,6 +154,8 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(ended.reused_tokens == 5);
   CHECK(ended.compute_us == 2);
   CHECK(ended.transfer_us == 3);
+  CHECK(ended.exposed_us == 6);
+  CHECK(ended.first_step_us == 7);
   CHECK(std::get<NoRoomNotice>(out->events[4]).expected_wait_us == 3);
   const auto& computed = std::get<PromptComputed>(out->events[5]);
   CHECK(computed.request_id == 4);

@@ -101,6 +101,8 @@ inline WorkerReport EveryEvent() {
                         .queue_us = 1,
                         .compute_us = 2,
                         .transfer_us = 3,
+                        .exposed_us = 6,
+                        .first_step_us = 7,
                         .recomputed_tokens = 4,
                         .reused_tokens = 5};
   return {.events =

@@ -84,6 +84,10 @@ TEST_CASE("a request goes to both workers at once and ends with its last token")
   CHECK(end.timeline.decode_queue == absl::Milliseconds(1));
   CHECK(end.timeline.decode == absl::Milliseconds(2));
   CHECK(end.timeline.unaccounted() == absl::Milliseconds(40));
+  CHECK(end.timeline.prefill_queue_to_first == absl::Milliseconds(3));
+  CHECK(end.timeline.prefill_to_first == absl::Milliseconds(4));
+  CHECK(end.timeline.exposed_transfer == absl::Microseconds(300));
+  CHECK(end.timeline.first_decode_step == absl::Microseconds(700));
   CHECK(end.timeline.prefill_worker == "w11");
   CHECK(end.timeline.decode_worker == "w21");
   CHECK(end.timeline.attempts == 1);

@@ -34,13 +34,19 @@ struct FaultCounts {
   void Add(const FaultCounts& other);
 };
 
+// Workers that the router told an autoscaler to have (router/pool_sizing.h).
+struct WantedWorkers {
+  int prefill = 0, decode = 0;
+};
+
 // The result of one seed.
 struct Outcome {
   uint64_t seed = 0, digest = 0, n_events = 0;
-  uint64_t n_events_of_requests = 0;  // until the end of the last request
-  int64_t healing_us = 0;             // from the end of all faults to the end of the last request
-  std::vector<double> ttfts;          // seconds, in order of arrival, of this run only
-  std::string violation;              // empty: all promises held
+  uint64_t n_events_of_requests = 0;    // until the end of the last request
+  int64_t healing_us = 0;               // from the end of all faults to the end of the last request
+  std::vector<double> ttfts;            // seconds, in order of arrival, of this run only
+  std::vector<WantedWorkers> wanted{};  // at each arrival, in order
+  std::string violation;                // empty: all promises held
   FaultCounts faults;
   ClientCounts clients;
   TransitionCounts transitions;

@@ -57,6 +57,7 @@ ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluste
   Outcome outcome = RunSwarm(swarm);
   return {.ttfts = std::move(outcome.ttfts),
           .relays = outcome.faults.relays,
+          .wanted = std::move(outcome.wanted),
           .violation = std::move(outcome.violation)};
 }
 

@@ -12,6 +12,7 @@
 #include "bench/load/load_trace.h"
 #include "router/router.h"
 #include "router/router_options.h"
+#include "tests/sim/outcome.h"
 
 namespace baton::sim {
 
@@ -29,7 +30,8 @@ struct ReplayCluster {
 struct ReplayResult {
   std::vector<double> ttfts;  // seconds, in order of arrival
   uint64_t relays = 0;
-  std::string violation;  // empty: every stream was right
+  std::vector<WantedWorkers> wanted{};  // at each arrival, in order
+  std::string violation;                // empty: every stream was right
   Distribution distribution() const { return Distribution(ttfts); }
 };
 

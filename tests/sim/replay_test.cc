@@ -3,6 +3,7 @@
 #include "tests/sim/replay.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/support/hash_backend.h"
 
@@ -105,6 +106,59 @@ TEST_CASE("short prompts faster than workers can do: as many tokens per second a
   };
   CHECK(seconds(both.on) < 1.02 * seconds(both.off));
   CHECK(both.on.distribution().mean() < 1.02 * both.off.distribution().mean());
+}
+
+// Requests of one size at so many per second, evenly: 100 s of each rate.
+std::vector<LoadRequest> Steady(const std::vector<double>& rates, int prompt, int output) {
+  std::vector<LoadRequest> requests;
+  double at = 0;
+  for (const double rate : rates) {
+    for (const double end = at + 100; at < end; at += 1 / rate) {
+      LoadRequest request{.start_s = at, .max_tokens = output};
+      for (int i = 0; i < prompt; ++i)
+        request.prompt.push_back(
+            MadeUpToken(requests.size(), static_cast<uint64_t>(i), HashBackend::kVocab));
+      requests.push_back(std::move(request));
+    }
+  }
+  return requests;
+}
+
+TEST_CASE("twice the load moves the wanted workers to the optimum, and they do not swing") {
+  // More workers than are wanted, so that the load is not cut by what they can do.
+  const ReplayCluster cluster{
+      .prefill_workers = 8, .decode_workers = 8, .pair_us = 0, .router = {.local = false}};
+  constexpr int kPrompt = 200, kOutput = 100, kBatch = 64;
+  const std::vector<double> rates = {8, 16, 8};
+  const std::vector<LoadRequest> requests = Steady(rates, kPrompt, kOutput);
+  const ReplayResult result = Replay(requests, cluster);
+  REQUIRE(result.violation == "");
+  REQUIRE(result.wanted.size() == requests.size());
+  // Workers that the modelled costs keep busy for 70 % of their time (PoolSizing::Options).
+  const auto optimum = [](double rate, double seconds) { return std::ceil(rate * seconds / 0.7); };
+  const double prompt_s = kPrompt * static_cast<double>(cluster.token_us) / 1e6;
+  const double full_step_s =
+      static_cast<double>(cluster.decode_step_us + kBatch * cluster.decode_token_us) / 1e6;
+  size_t at = 0;
+  for (size_t phase = 0; phase < rates.size(); ++phase) {
+    const double rate = rates[phase];
+    const WantedWorkers first = result.wanted[at];
+    const size_t end = std::min(result.wanted.size(), at + static_cast<size_t>(100 * rate));
+    int falls = 0, rises = 0;
+    for (size_t i = at + 1; i < end; ++i) {
+      falls += result.wanted[i].prefill < result.wanted[i - 1].prefill;
+      rises += result.wanted[i].prefill > result.wanted[i - 1].prefill;
+    }
+    const WantedWorkers last = result.wanted[end - 1];
+    INFO("phase " << phase << ": " << first.prefill << " + " << first.decode << " to "
+                  << last.prefill << " + " << last.decode << ", " << rises << " rises, " << falls
+                  << " falls");
+    CHECK(std::abs(last.prefill - optimum(rate, prompt_s)) <= 1);
+    CHECK(std::abs(last.decode - optimum(rate, kOutput * full_step_s / kBatch)) <= 1);
+    if (phase == 1) CHECK(falls == 0);
+    if (phase == 2) CHECK(rises <= 1);
+    at = end;
+  }
 }
 
 }  // namespace

@@ -145,6 +145,7 @@ void World::Dispatch(const Agenda::Entry& entry) {
       agenda_.Happened(entry.what, 0);
       intruder_.Try();
       clients_.Arrive([this](GenerateRequest r) { return router_->Submit(std::move(r), now()); });
+      NoteWanted();
       return CarryOut();
     case What::kCancel: {
       const RequestId id = clients_.IdToCancel(entry.subject);
@@ -482,6 +483,7 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.faults = world->faults();
   outcome.clients = world->clients();
   outcome.ttfts = world->TimesToFirstToken();
+  outcome.wanted = world->wanted();
   outcome.transitions = world->transitions();
   return outcome;
 }

@@ -62,8 +62,13 @@ class World {
   const TransitionCounts& transitions() const { return transitions_; }
   const ClientCounts& clients() const { return clients_.counts(); }
   std::vector<double> TimesToFirstToken() const { return clients_.TimesToFirstToken(); }
+  const std::vector<WantedWorkers>& wanted() const { return wanted_; }
 
  private:
+  void NoteWanted() {
+    const ClusterView view = router_->View();
+    wanted_.push_back({.prefill = view.desired_prefill, .decode = view.desired_decode});
+  }
   std::unique_ptr<Router> MakeRouter();
   // Runs events until `done` holds. False: virtual time reached limit_us before.
   bool RunUntil(int64_t limit_us, const std::function<bool()>& done);
@@ -143,6 +148,7 @@ class World {
   uint64_t n_events_of_requests_ = 0, n_turns_ = 0;
   int64_t healing_us_ = 0;
   int64_t checks_until_us_ = 0;  // of engines that stand still
+  std::vector<WantedWorkers> wanted_;
   FaultCounts fault_counts_;
 };
 

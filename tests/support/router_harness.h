@@ -187,7 +187,9 @@ inline PartEnded Ended(RequestId id, bool was_prefill, EndReason reason = EndRea
           .message = reason == EndReason::kFailed ? "it broke" : "",
           .queue_us = 1000,
           .compute_us = 2000,
-          .transfer_us = 500};
+          .transfer_us = 500,
+          .exposed_us = 300,
+          .first_step_us = 700};
 }
 
 struct PairHarness : RouterHarness {  // one prefill and one decode worker

@@ -50,14 +50,13 @@ void LookAtWorker(const Member& member, std::vector<std::string>* held) {
     held->push_back(member.name + ": " + std::string(page.status().message()));
     return;
   }
-  const double total = page->Sum("baton_kv_pages_total");
-  const double free = page->Sum("baton_kv_pages_free");  // pages with reusable KV count as free
+  const double total = page->Sum("baton_kv_capacity_pages");
+  const double free = page->Sum("baton_kv_free_pages");  // pages with reusable KV count as free
   if (total <= 0 || free != total) {
     held->push_back(absl::StrFormat("%s: %g of %g pages free", member.name, free, total));
   }
-  for (const char* name :
-       {"baton_kv_pages_promised", "baton_worker_prefill_prompts", "baton_worker_decode_rows",
-        "baton_worker_prefill_queued_tokens", "baton_worker_decode_waiting"}) {
+  for (const char* name : {"baton_worker_prefill_prompts", "baton_worker_decode_rows",
+                           "baton_worker_prefill_queued_tokens", "baton_worker_decode_waiting"}) {
     if (const double value = page->Sum(name); value != 0) {
       held->push_back(absl::StrFormat("%s: %s is %g", member.name, name, value));
     }

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/cli/metric_reference.h"
 #include "server/cli/new_key.h"
 
 namespace baton {
@@ -240,6 +242,32 @@ TEST_CASE("docs/CONFIG.md is what the settings say") {
   const std::string page(std::istreambuf_iterator<char>(file), {});
   INFO("write it again: baton config --markdown > docs/CONFIG.md");
   CHECK(Parse({"config", "--markdown"})->text == page);
+}
+
+TEST_CASE("docs/METRICS.md is what the tables of series say, and these keep Prometheus' rules") {
+  std::ifstream file(fs::path(BATON_SOURCE_DIR) / "docs/METRICS.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  INFO("write it anew: baton metrics --markdown > docs/METRICS.md");
+  CHECK(Parse({"metrics", "--markdown"})->text == page);
+  const std::string list = Parse({"metrics"})->text;
+  CHECK(list.find("baton_failovers_total counter model role cause\n") != std::string::npos);
+
+  std::set<std::string> names;
+  for (const MetricSection& section : MetricSections()) {
+    for (const MetricDeclaration& row : section.rows) {
+      const std::string name = row.name;
+      INFO(name);
+      CHECK(names.insert(name).second);
+      const std::string help = row.help;
+      CHECK(help.ends_with("."));
+      if (name.starts_with("vllm:")) continue;  // vLLM's own words
+      const bool counts = row.kind == MetricKind::kCounter || row.kind == MetricKind::kTotal;
+      CHECK(counts == name.ends_with("_total"));
+      const std::string base = name.substr(0, name.size() - (counts ? 6 : 0));
+      for (const char* unit : {"seconds", "bytes", "ratio"})
+        CHECK((row.unit == std::string(unit)) == base.ends_with("_" + std::string(unit)));
+    }
+  }
 }
 
 TEST_CASE("docs/API.md is what the tables of routes and fields say") {

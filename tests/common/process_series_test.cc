@@ -1,0 +1,38 @@
+#include "common/process_series.h"
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+namespace baton {
+namespace {
+
+TEST_CASE("a process tells what /proc says of it") {
+  const ProcessFigures before = ProcessFigures::Read();
+  CHECK(before.resident_bytes > 1e6);
+  CHECK(before.open_fds >= 3);
+  CHECK(before.max_fds >= before.open_fds);
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  CHECK(before.started < now + 2);  // seconds and ticks are rounded
+  CHECK(before.started > now - 3600);
+  const std::ifstream open_file("/proc/self/stat");
+  ProcessFigures after = ProcessFigures::Read();
+  CHECK(after.open_fds == before.open_fds + 1);
+  while (after.cpu_seconds <= before.cpu_seconds) after = ProcessFigures::Read();
+  CHECK(after.started == before.started);
+}
+
+TEST_CASE("its series have the names that Prometheus' own clients give") {
+  MetricsRegistry registry;
+  ProcessSeries series(&registry, "1.2");
+  series.Update();
+  const std::string text = registry.Text();
+  CHECK(text.find("baton_build_info{version=\"1.2\"} 1\n") != std::string::npos);
+  CHECK(text.find("# TYPE process_cpu_seconds_total counter\n") != std::string::npos);
+  CHECK(text.find("\nprocess_resident_memory_bytes ") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton
