@@ -6,14 +6,23 @@ no_go_modules() {
   echo "$(basename "$0" .sh): $1 did not come from the Go module proxy (see above), so nothing was tested" >&2
   exit 1
 }
-# require_go: ends the script where there is no Go that builds helm; Debian 12's own (1.19) is too old
+# require_go: a Go that builds helm. Debian 12's own (1.19) is too old; where there is no newer one, the proxy's.
 require_go() {
-  local found
-  found=$(go env GOVERSION 2>/dev/null) || found=none
-  if [ "$(printf '%s\n%s\n' go1.24 "$found" | sort -V | head -1)" != go1.24 ]; then
-    echo "$(basename "$0" .sh): needs Go 1.24 or newer, found: $found; install it from go.dev or bookworm-backports" >&2
-    exit 1
+  local found oldest=go1.24 version=1.24.9
+  found=$(go env GOVERSION 2>/dev/null) || found=go0
+  [ "$(printf '%s\n%s\n' $oldest "$found" | sort -V | head -1)" != $oldest ] || return 0
+  local folder="$go_cache/go-$version" module="golang.org/toolchain@v0.0.1-go$version.linux-amd64"
+  if [ ! -x "$folder/$module/bin/go" ]; then
+    echo "fetching Go $version (once)"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    curl -sSfL -o "$folder/go.zip" "https://proxy.golang.org/${module/@//@v/}.zip" || no_go_modules "Go $version"
+    python3 -m zipfile -e "$folder/go.zip" "$folder"
+    chmod -R a+x "$folder/$module/bin" "$folder/$module/pkg/tool"
+    rm "$folder/go.zip"
   fi
+  PATH="$folder/$module/bin:$PATH"
+  export PATH GOTOOLCHAIN=local
 }
 # go_program NAME PACKAGE@VERSION [LDFLAGS]: builds a program if it is not there, and sets the variable NAME to its path
 go_program() {
