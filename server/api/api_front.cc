@@ -433,9 +433,7 @@ void ApiFront::EndWithError(Running* running, const ApiError& error) {
   }
   LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
-  FinishedRequest finished = running->Finished(MonotonicNow());
-  finished.failed = running->stream_started;
-  finished.http_status = running->stream_started ? 200 : error.status;
+  const FinishedRequest finished = running->Failed(error.status, MonotonicNow());
   const std::string rest = running->answer->OnError(error);
   if (running->stream_started) {
     Send(running, rest);

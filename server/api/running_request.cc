@@ -71,6 +71,18 @@ FinishedRequest RunningRequest::Finished(absl::Time now) const {
   return finished;
 }
 
+FinishedRequest RunningRequest::Failed(int http_status, absl::Time now) const {
+  FinishedRequest finished = Finished(now);
+  finished.failed = stream_started;
+  finished.http_status = stream_started ? 200 : http_status;
+  finished.finish = "error";
+  // Stages are told at the end of a choice, which may not have come.
+  finished.first_token.reset();
+  finished.second_gap.reset();
+  finished.n_last_tokens = 0;
+  return finished;
+}
+
 std::string RunningRequest::log_name() const {
   return call.request.trace.empty() ? id() : id() + " trace " + call.request.trace;
 }

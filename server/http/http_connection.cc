@@ -52,6 +52,7 @@ void HttpConnection::CountIncoming() {
   if (input_.empty()) Empty(&input_);
   const size_t before = incoming_;
   core_->incoming.Hold(transport_.peer(), input_.size() + parser_.body_bytes(), &incoming_);
+  core_->ReturnFreedMemory();
   if (incoming_ > before) core_->KeepIncomingInBudget(transport_.peer(), this);
 }
 

@@ -54,7 +54,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   bool Own(uint64_t owner, OwnedConnections::Place* place);
   // Refuses who sends too much of requests that are not whole: `sender`, which sent last, if its
   // address is over its budget. If all are over theirs, the address that holds most pays: with
-  // `sender`, if that is its own, else with its largest.
+  // `sender`, if that is its own (Unix sockets count as one), else with its largest.
   void KeepIncomingInBudget(uint64_t peer, HttpConnection* sender);
   // Gives memory back to the system when far less of it is held than before: small pieces that a
   // crowd held stay with the C library otherwise, and what others need later comes on top.
@@ -82,7 +82,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
   ByteBudget unsent;    // bytes of answers that the kernel has not taken
   ExchangeId next_exchange = 1;
-  size_t peak_held = 0;                    // bytes, since freed memory was last given back
+  size_t peak_held = 0;         // bytes, since freed memory was last given back
+  EventLoop::Timer trim_timer;  // freed memory goes back
+  bool will_trim = false;
   std::array<char, 64 << 10> read_buffer;  // shared: one connection reads at a time
   bool draining = false;
   std::function<void()> drained;

@@ -21,7 +21,8 @@ using boost::system::error_code;
 namespace {
 constexpr int kMaxIdleLooks = 64;
 constexpr size_t kConnectionBytes = 4 << 10;  // of one that waits
-constexpr size_t kReturnedAtOnce = 8 << 20;   // bytes, which take a few ms
+constexpr size_t kReturnedAtOnce = 8 << 20;   // bytes
+constexpr absl::Duration kTrimInterval = absl::Seconds(1);
 constexpr int kAcceptsPerTurn =
     32;  // who comes last waits for few turns, however many come at once
 
@@ -45,7 +46,8 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       owned(HalfUnlessSet(o.max_per_key, o)),
       incoming(OneRequest(o.max_incoming, o.limits),
                OneRequest(o.max_incoming_per_address, o.limits)),
-      unsent(o.max_unsent_total, o.max_unsent_per_address) {}
+      unsent(o.max_unsent_total, o.max_unsent_per_address),
+      trim_timer(event_loop) {}
 
 absl::Status HttpServer::Core::Listen() {
   if (options.port < 0 && options.uds.empty()) return CheckFiles(options);
@@ -217,7 +219,8 @@ void HttpServer::Core::TakeTurn() {
   turn_taken = false;
 }
 
-// The largest sender of the address that holds most. What has no address stands for itself.
+// The largest sender of the address that holds most. Each sender without an address (a Unix socket)
+// stands for itself.
 std::shared_ptr<HttpConnection> HttpServer::Core::LargestSender() const {
   std::shared_ptr<HttpConnection> largest;
   HttpConnection::Share max;
@@ -241,7 +244,7 @@ void HttpServer::Core::KeepIncomingInBudget(uint64_t peer, HttpConnection* sende
     if (largest == nullptr) return;
     // Lets go on who came first: else nothing large would get to its end.
     const uint64_t payer = largest->Incoming().peer;
-    const bool is_own = (payer == 0 || payer == peer) && sender->Incoming().own > 0;
+    const bool is_own = payer == peer && sender->Incoming().own > 0;
     ++stats.incoming_refused;
     (is_own ? sender : largest.get())->Refuse(503, kTooMuch);
   }
@@ -252,7 +255,12 @@ void HttpServer::Core::ReturnFreedMemory() {
   peak_held = std::max(peak_held, held);
   if (peak_held - held < kReturnedAtOnce) return;
   peak_held = held;
-  asio::post(loop->context(), [] { ::malloc_trim(0); });
+  // It takes some 10 ms where much is to be given back, so clients cannot ask for it at will.
+  if (std::exchange(will_trim, true)) return;
+  trim_timer.Set(MonotonicNow() + kTrimInterval, [this] {
+    will_trim = false;
+    ::malloc_trim(0);
+  });
 }
 
 // Looks at the address if it is over its own budget, else at all. Null: only one has something to

@@ -193,7 +193,7 @@ std::string WorkerEndpoint::ProblemOf(const WorkerMetrics& metrics, bool must_be
 }
 
 void WorkerEndpoint::TellCertificateExpiry(absl::Time expiry) {
-  registry_.Gauge(WorkerMetric("baton_cluster_certificate_expiry_timestamp_seconds"), labels_)
+  registry_.Gauge(WorkerMetric("baton_worker_certificate_expiry_timestamp_seconds"), labels_)
       .Set(absl::ToDoubleSeconds(expiry - absl::UnixEpoch()));
 }
 

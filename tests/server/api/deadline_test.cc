@@ -1,6 +1,8 @@
 // Deadlines of requests for tokens: by X-Request-Timeout-Ms, or the server's own.
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_split.h"
+
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -13,6 +15,15 @@ std::string Timeout(const std::string& value) {
 
 bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// Sum of the series of this name with these labels.
+double SumOf(const std::string& metrics, const std::string& name, const std::string& labels) {
+  double sum = 0;
+  for (const std::string_view line : absl::StrSplit(metrics, '\n'))
+    if (line.starts_with(name + "{") && Has(std::string(line), labels))
+      sum += std::stod(std::string(line.substr(line.rfind(' '))));
+  return sum;
 }
 
 TEST_CASE("a request that is late gets 504, and its work ends") {
@@ -39,7 +50,12 @@ TEST_CASE("a request that is late gets 504, and its work ends") {
   CHECK(Has(client.received, "X-Should-Retry: false"));
   CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 2; }));
   CHECK(served.WaitFor([&] { return served.generator->View().running == 0; }));
-  CHECK(Has(served.Metrics(), "outcome=\"deadline\""));
+  const std::string metrics = served.Metrics();
+  CHECK(Has(metrics, "outcome=\"deadline\""));
+  CHECK(SumOf(metrics, "baton_slo_requests_total", "slo=\"all\",met=\"false\"") == 1);
+  CHECK(SumOf(metrics, "baton_slo_requests_total", "met=\"true\"") == 0);
+  CHECK(SumOf(metrics, "baton_goodput_tokens_total", "") == 0);
+  CHECK(SumOf(metrics, "baton_requests_ended_total", "reason=\"length\"") == 0);
   // The connection goes on, and so does a request that has time.
   served.generator->hold = false;
   client.received.clear();
@@ -64,6 +80,10 @@ TEST_CASE("a stream that is late ends with an error") {
   CHECK(client.received.starts_with("HTTP/1.1 200"));
   CHECK(Has(client.received, "\"code\":\"timeout\""));
   CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 1; }));
+  // Its one token was in time, its answer was not.
+  const std::string metrics = served.Metrics();
+  CHECK(SumOf(metrics, "baton_slo_requests_total", "slo=\"all\",met=\"false\"") == 1);
+  CHECK(SumOf(metrics, "baton_goodput_tokens_total", "") == 0);
 }
 
 TEST_CASE("deadlines pass in the order of time, and those that ended are no more") {

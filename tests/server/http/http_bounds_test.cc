@@ -204,6 +204,24 @@ TEST_CASE("beyond the budget of all, who holds most is refused, not who came las
   CHECK(rig.Stats().incoming_refused == 1);
 }
 
+TEST_CASE("a large sender by the Unix socket does not shut out small ones by TCP") {
+  const TempFolder folder;
+  HttpServerOptions options;
+  options.uds = folder.file("http.sock");
+  options.max_incoming = 2'500'000;
+  options.max_incoming_per_address = 100'000'000;
+  HttpRig rig(options);
+  rig.answers.body_bytes = 3;
+  const auto large = std::make_unique<RawClient>(options.uds);
+  const auto small = rig.Connect();
+  REQUIRE(large->Send(UnfinishedRequest(2'300'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 2'200'000; }));
+  REQUIRE(small->Send(UnfinishedRequest(400'000)));
+  CHECK(large->ReadUntil("HTTP/1.1 503"));
+  REQUIRE(small->Send(std::string(10, 'x')));
+  CHECK(small->ReadUntil("xxx"));
+}
+
 double ResidentMiB() {
   size_t all = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> all >> resident;
