@@ -1,9 +1,11 @@
 """Recording rules and alerts as data, each alert with series that make it fire and series that do not, for
-`promtool test rules`. What each means and what to do is in docs/OPERATING.md. Written by deploy/generate.py."""
+`promtool test rules`; `also` has more series, each with how many alerts fire. What each means and what to do is in
+docs/OPERATING.md. Written by deploy/generate.py."""
 
 GOOD = 'sum by (model) (rate(baton_slo_requests_total{slo="all",met="true"}[%s]))'
 JUDGED = 'sum by (model) (rate(baton_slo_requests_total{slo="all"}[%s]))'
 OBJECTIVE = 0.99  # of requests are good
+BURN_FLOOR = "1 / 60"  # judged requests per second: of fewer, a handful would wake somebody at night
 
 RECORDING = [(f"baton:goodput:ratio_rate{window}", f"{GOOD % window} / {JUDGED % window}")
              for window in ("5m", "30m", "1h", "6h")] + [
@@ -16,20 +18,23 @@ RECORDING = [(f"baton:goodput:ratio_rate{window}", f"{GOOD % window} / {JUDGED %
 ]
 
 
-def alert(name, expr, wait, severity, summary, fires, silent):
+def alert(name, expr, wait, severity, summary, fires, silent, also=()):
     return {"name": name, "expr": expr, "for": wait, "severity": severity, "summary": summary, "fires": fires,
-            "silent": silent}
+            "silent": silent, "also": also}
 
 
 def burn(name, long, short, factor, severity, wait):
     limit = round(1 - factor * (1 - OBJECTIVE), 4)
     return alert(
-        name, f"baton:goodput:ratio_rate{long} < {limit} and baton:goodput:ratio_rate{short} < {limit}", wait, severity,
-        f"Requests miss server.slo_* {factor} times as often as an objective of {OBJECTIVE:.0%} allows.",
+        name, f"baton:goodput:ratio_rate{long} < {limit} and baton:goodput:ratio_rate{short} < {limit} "
+        f"and {JUDGED % long} > {BURN_FLOOR}", wait, severity, f"Requests miss server.slo_* {factor} times as often as an objective of {OBJECTIVE:.0%} allows.",
         {'baton_slo_requests_total{model="m",slo="all",met="true"}': "0+40x800",
          'baton_slo_requests_total{model="m",slo="all",met="false"}': "0+20x800"},
         {'baton_slo_requests_total{model="m",slo="all",met="true"}': "0+5000x800",
-         'baton_slo_requests_total{model="m",slo="all",met="false"}': "0+2x800"})
+         'baton_slo_requests_total{model="m",slo="all",met="false"}': "0+2x800"},
+        [({'baton_slo_requests_total{model="m",slo="all",met="true"}': "0x800",
+           'baton_slo_requests_total{model="m",slo="all",met="false"}': f"0+{per_minute}x800"}, n)
+         for per_minute, n in ((0.5, 0), (2, 1))])
 
 
 ALERTS = [
@@ -68,11 +73,15 @@ ALERTS = [
           "{{ $labels.model }}: decode workers have no room for KV.",
           {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"}),
     alert("BatonTooFewWorkers",
-          'sum by (model) (baton_pool_desired_replicas{role="decode"}) > sum by (model) (baton_workers{prefers="decode"}) '
-          'or sum by (model) (baton_pool_desired_replicas{role="prefill"}) > sum by (model) (baton_workers{prefers="prefill"})',
-          "10m", "info", "{{ $labels.model }}: the load needs {{ $value }} workers of a role, and there are fewer.",
+          "sum by (model, role) (baton_pool_desired_replicas) > "
+          'sum by (model, role) (label_replace(baton_workers, "role", "$1", "prefers", "(.+)"))',
+          "10m", "info", "{{ $labels.model }}: the load needs {{ $value }} workers for {{ $labels.role }}; there are fewer.",
           {'baton_pool_desired_replicas{model="m",role="decode"}': "3x60", 'baton_workers{model="m",prefers="decode"}': "1x60"},
-          {'baton_pool_desired_replicas{model="m",role="decode"}': "1x60", 'baton_workers{model="m",prefers="decode"}': "1x60"}),
+          {'baton_pool_desired_replicas{model="m",role="decode"}': "1x60", 'baton_workers{model="m",prefers="decode"}': "1x60"},
+          [({'baton_pool_desired_replicas{model="m",role="decode"}': "3x60",
+             'baton_pool_desired_replicas{model="m",role="prefill"}': f"{wanted}x60",
+             'baton_workers{model="m",role="all",prefers="decode"}': "1x60",
+             'baton_workers{model="m",role="all",prefers="prefill"}': "2x60"}, n) for wanted, n in ((2, 1), (4, 2))]),
     alert("BatonHandoffsFail",
           "sum by (model) (rate(baton_handoffs_failed_total[5m])) > 0.05 * sum by (model) (rate(baton_handoffs_committed_total[5m]))",
           "2m", "warning", "{{ $labels.model }}: more than 5 % of handoffs of KV fail.",
@@ -86,11 +95,18 @@ ALERTS = [
           "A worker did not say that it let go of an ended request.",
           {'baton_cancels_overdue_total{model="m"}': "0x5 1x60"}, {'baton_cancels_overdue_total{model="m"}': "1x60"}),
     alert("BatonCertificateExpires",
-          "baton_tls_certificate_expiry_seconds > 0 and baton_tls_certificate_expiry_seconds < 7 * 86400 or "
+          # Below zero once it has expired; 0 is no TLS.
+          "baton_tls_certificate_expiry_seconds != 0 and baton_tls_certificate_expiry_seconds < 7 * 86400 or "
           "baton_cluster_certificate_expiry_timestamp_seconds > 0 and "
           "baton_cluster_certificate_expiry_timestamp_seconds - time() < 7 * 86400", "1m", "warning",
-          "A certificate of {{ $labels.instance }} expires within a week.",
-          {"baton_tls_certificate_expiry_seconds": "86400x60"}, {"baton_tls_certificate_expiry_seconds": "2592000x60"}),
+          "A certificate of {{ $labels.instance }} expires within a week, or has expired.",
+          {"baton_tls_certificate_expiry_seconds": "86400x60"}, {"baton_tls_certificate_expiry_seconds": "2592000x60"},
+          [({"baton_tls_certificate_expiry_seconds": "600-60x60"}, 1), ({"baton_tls_certificate_expiry_seconds": "0x60"}, 0),
+           # The test looks when time() is 3000.
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "90000x60"}, 1),
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "1000x60"}, 1),
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "2592000x60"}, 0),
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "0x60"}, 0)]),
     burn("BatonGoodputFalls", "1h", "5m", 14.4, "critical", "2m"),
     burn("BatonGoodputSlips", "6h", "30m", 6, "warning", "15m"),
 ]

@@ -6,20 +6,27 @@ no_go_modules() {
   echo "$(basename "$0" .sh): $1 did not come from the Go module proxy (see above), so nothing was tested" >&2
   exit 1
 }
-# require_go: a Go that builds helm. Debian 12's own (1.19) is too old; where there is no newer one, the proxy's.
+# require_go: a Go for helm and for the modules of scripts/chart_test.sh (keda's go.mod asks for 1.26). Debian 12's own
+# (1.19) is too old; where there is no newer one, the proxy's, held to its check sum.
 require_go() {
-  local found oldest=go1.24 version=1.24.9
+  local found oldest=go1.26 version=1.26.8 sum=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
   found=$(go env GOVERSION 2>/dev/null) || found=go0
   [ "$(printf '%s\n%s\n' $oldest "$found" | sort -V | head -1)" != $oldest ] || return 0
   local folder="$go_cache/go-$version" module="golang.org/toolchain@v0.0.1-go$version.linux-amd64"
+  local proxy=${GOPROXY:-}
+  proxy=${proxy%%[,|]*}
+  [[ $proxy =~ ^https?:// ]] || proxy=https://proxy.golang.org
   if [ ! -x "$folder/$module/bin/go" ]; then
     echo "fetching Go $version (once)"
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    curl -sSfL -o "$folder/go.zip" "https://proxy.golang.org/${module/@//@v/}.zip" || no_go_modules "Go $version"
-    python3 -m zipfile -e "$folder/go.zip" "$folder"
-    chmod -R a+x "$folder/$module/bin" "$folder/$module/pkg/tool"
-    rm "$folder/go.zip"
+    rm -rf "$folder" "$folder.new"
+    mkdir -p "$folder.new"
+    curl -sSfL --connect-timeout 20 --max-time 300 -o "$folder.new/go.zip" "${proxy%/}/${module/@//@v/}.zip" ||
+      no_go_modules "Go $version"
+    echo "$sum  $folder.new/go.zip" | sha256sum -c --quiet >&2 || no_go_modules "Go $version"
+    python3 -m zipfile -e "$folder.new/go.zip" "$folder.new"
+    chmod -R a+x "$folder.new/$module/bin" "$folder.new/$module/pkg/tool"
+    rm "$folder.new/go.zip"
+    mv "$folder.new" "$folder"  # whole, or not there
   fi
   PATH="$folder/$module/bin:$PATH"
   export PATH GOTOOLCHAIN=local

@@ -59,6 +59,8 @@ state() {
    cat etc/passwd etc/group | grep -v '^rdma:')
   within dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n'
 }
+wants=etc/systemd/system/multi-user.target.wants
+mkdir -p "$root/$wants" "$root/run/systemd/system"  # systemd seems to run, and does not answer: that fails no package
 state >"$root.before"
 
 # --- install, serve -------------------------------------------------------------------------------------
@@ -99,6 +101,9 @@ step "served 8 tokens of the demo as user baton: $command"
 [ -n "$(ls -A "$root/var/cache/baton/weights")" ] || fail "no packed weights in /var/cache/baton/weights"
 
 # --- remove ---------------------------------------------------------------------------------------------
+for unit in baton baton-router baton-prefill@0 baton-decode@0; do  # enabled
+  ln -s "/lib/systemd/system/${unit/@0/@}.service" "$root/$wants/$unit.service"
+done
 within apt-get purge -y -qq --autoremove baton >"$root/tmp/log" 2>&1 || { tail "$root/tmp/log" >&2; fail "purge failed"; }
 state >"$root.after"
 diff "$root.before" "$root.after" >"$root.left" || { cat "$root.left" >&2; fail "something is left, or is gone, after the purge"; }

@@ -8,6 +8,7 @@ REFUSED = [
     ("no certificate of workers that do both", {"cluster.colocated": True, "cluster.tls.secrets.decode": ""},
      "/cluster/tls/secrets/decode"),
     ("TLS without a secret", {"server.tls.enabled": True}, "/server/tls/secret"),
+    ("gRPC without TLS", {"server.grpcPort": 8001}, "/server/tls/enabled"),
     ("no model", {"model.demo": False}, "/model/path"),
     ("two models", {"model.path": "/models/m"}, "/model/path"),
     ("a pull without an image", {"model.pull.enabled": True, "model.pull.command": ["a"], "model.volume.claim": "c"},
@@ -17,6 +18,8 @@ REFUSED = [
     ("a pull without a volume", {"model.pull.enabled": True, "model.pull.image": "a", "model.pull.command": ["a"]},
      "/model/volume"),
     ("Prometheus without a key", {"metrics.podMonitor.enabled": True}, "/metrics/apiKey/secret"),
+    ("Prometheus without a key where keys are optional",
+     {"metrics.podMonitor.enabled": True, "server.allowUnauthenticated": True}, "/metrics/apiKey/secret"),
     ("KEDA without Prometheus", {"decode.autoscaling.kind": "keda"}, "/decode/autoscaling/prometheus"),
     ("a pool without an endpoint picker", {"inferencePool.enabled": True}, "/inferencePool/endpointPicker/name"),
     # bounds

@@ -96,15 +96,17 @@ case("cluster.tls.certManager.renewBefore", "8h", lambda r: certificate(r, "deco
 case("server.host", "::", lambda r: r.settings()["server"]["host"] == "::")
 case("server.port", 8080, lambda r: r.settings()["server"]["port"] == 8080 and r.ports("router")["http"] == 8080)
 case("server.grpcPort", 8001, lambda r: r.settings()["server"]["grpc_port"] == 8001
-     and r.ports("router")["grpc"] == 8001 and r.one("Service", "baton")["spec"]["ports"][1]["port"] == 8001)
+     and r.ports("router")["grpc"] == 8001 and r.one("Service", "baton")["spec"]["ports"][1]["port"] == 8001,
+     server__tls__enabled=True, server__tls__secret="web")
 case("server.apiKeys.secret", "other", lambda r: all(
     r.volume(role, "api-keys")["secret"]["secretName"] == "other" for role in r.roles())
     and r.settings()["server"]["api_key_file"] == "/etc/baton/api-keys/keys")
 case("server.apiKeys.secretKey", "file", lambda r: r.volume("router", "api-keys")["secret"]["items"]
      == [{"key": "file", "path": "keys"}])
 case("server.allowUnauthenticated", True, lambda r: r.settings()["server"]["allow_unauthenticated"] is True
-     and "api_key_file" not in r.settings()["server"] and r.volume("router", "api-keys") is None,
-     server__apiKeys__secret="")
+     and "api_key_file" not in r.settings()["server"] and r.volume("router", "api-keys") is None
+     and all("authorization" not in endpoint(r, name) for name in ("router", "workers")),
+     server__apiKeys__secret="", metrics__podMonitor__enabled=True)
 WEB = {"server__tls__secret": "web"}
 case("server.tls.enabled", True, lambda r: r.settings()["server"]["tls_cert"] == "/etc/baton/server-tls/tls.crt"
      and r.container("router")["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
