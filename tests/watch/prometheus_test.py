@@ -272,8 +272,10 @@ class Watched(unittest.TestCase):
             rest = (after[2] - before[2]) / n
             print(f"first token: client {1e3 * seen[0]:.3f} ms, server {1e3 * told[0]:.3f} ms; "
                   f"gap: client {1e3 * seen[1]:.3f} ms, server {1e3 * told[1]:.3f} ms; unaccounted {1e3 * rest:.3f} ms")
-            # Within 2 %, or 1 ms; and wires and wake-ups of six threads take no more than 3 ms.
-            apart.append(max([abs(mine - its) / max(0.02 * mine, 1e-3) for mine, its in zip(seen, told)] + [rest / 3e-3]))
+            # Quiet: within 2 %, or 1 ms, and wires and wake-ups of six threads take no more than 3 ms. Beside other
+            # work a unit, a stage or a request that is missed still shows.
+            share, seconds, most = (0.02, 1e-3, 3e-3) if OPTIONS.quiet else (0.3, 20e-3, 50e-3)
+            apart.append(max([abs(mine - its) / max(share * mine, seconds) for mine, its in zip(seen, told)] + [rest / most]))
             if apart[-1] < 1:
                 break
         self.assertLess(min(apart), 1)
@@ -367,5 +369,6 @@ class Watched(unittest.TestCase):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--baton", required=True)
+    parser.add_argument("--quiet", action="store_true", help="nothing else runs: judges small times")
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
