@@ -32,6 +32,9 @@ double ResidentBytes() {
 }
 
 double OpenFds() {
+  struct stat about {};  // its size is their number from Linux 6.2 on, and 0 before
+  if (::stat("/proc/self/fd", &about) == 0 && about.st_size > 0)
+    return static_cast<double>(about.st_size);
   std::error_code error;
   std::filesystem::directory_iterator entries("/proc/self/fd", error);
   if (error) return 0;
@@ -43,7 +46,9 @@ double MaxFds() {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<double>(limit.rlim_cur) : 0;
 }
 
-double StartTime() {
+}  // namespace
+
+double ProcessFigures::ReadStarted() {
   std::ifstream stat("/proc/self/stat"), kernel("/proc/stat");
   std::string text(std::istreambuf_iterator<char>(stat), {});
   const size_t name_end = text.rfind(')');  // the name may have blanks
@@ -57,11 +62,9 @@ double StartTime() {
   return booted + std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-}  // namespace
-
-ProcessFigures ProcessFigures::Read() {
+ProcessFigures ProcessFigures::Read(double started) {
   return {.cpu_seconds = CpuSeconds(),
-          .started = StartTime(),
+          .started = started,
           .resident_bytes = ResidentBytes(),
           .open_fds = OpenFds(),
           .max_fds = MaxFds()};

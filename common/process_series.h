@@ -29,15 +29,20 @@ struct ProcessFigures {
   double cpu_seconds = 0, started = 0;  // started: since 1970
   double resident_bytes = 0, open_fds = 0, max_fds = 0;
 
-  static ProcessFigures Read();
+  // All of them; the start is read once, by whoever reads again.
+  static ProcessFigures Read() { return Read(ReadStarted()); }
+  static ProcessFigures Read(double started);
+  static double ReadStarted();
 };
 
 class ProcessSeries {
  public:
   ProcessSeries(MetricsRegistry* registry, const std::string& version);
-  void Update() { series_.Take(ProcessFigures::Read()); }  // some 50 us: when the page is read
+  // Some 20 us: when the page is read. From 8 ms on with 10,000 descriptors on Linux before 6.2.
+  void Update() { series_.Take(ProcessFigures::Read(started_)); }
 
  private:
+  const double started_ = ProcessFigures::ReadStarted();
   MetricTable<ProcessFigures> series_;
 };
 

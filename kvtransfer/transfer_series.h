@@ -7,10 +7,12 @@
 namespace baton {
 
 inline constexpr MetricDeclaration kTransferMetrics[] = {
+    {MetricKind::kTotal, "baton_handoffs_cancelled_total", "handoffs", "model worker",
+     "Handoffs given up because their KV was not needed any more, as when a client has left."},
     {MetricKind::kTotal, "baton_handoffs_committed_total", "handoffs", "model worker",
      "Handoffs that arrived whole."},
     {MetricKind::kTotal, "baton_handoffs_failed_total", "handoffs", "model worker",
-     "Handoffs that failed."},
+     "Handoffs that failed; cancelled ones are not among them."},
     {MetricKind::kTotal, "baton_handoffs_resumed_total", "resumptions", "model worker",
      "Times a handoff went on over a new connection."},
     {MetricKind::kTotal, "baton_kv_chunks_refused_total", "chunks", "model worker reason",

@@ -67,6 +67,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   timeline_.predicted = absl::Seconds(plan().first_token_seconds);
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
+  timeline_.has_handoff = plan().decode != 0 && plan().decode != plan().prefill();
   timeline_.took = absl::ZeroDuration();
   timeline_.exposed_transfer.reset();
   timeline_.first_decode_step.reset();
@@ -181,7 +182,9 @@ absl::Status Attempt::OnPartEnded(Incarnation from, const PartEnded& ended, absl
   } else if (of_head) {
     Record(WorkSpan::Kind::kPrefill, NameOf(from), now - sent_, now, sent_, record);
   }
-  if (ended.was_prefill && !of_head)
+  // A part that was cut off has not handed its KV over: the 0 that it tells says nothing.
+  const bool is_cut = ended.reason == EndReason::kCancelled || ended.reason == EndReason::kFailed;
+  if (ended.was_prefill && !of_head && !is_cut)
     timeline_.exposed_transfer = absl::Microseconds(ended.exposed_us);
   if (ended.was_prefill && plan().is_relay())
     timeline_.rank_compute.push_back(absl::Microseconds(ended.compute_us));

@@ -2,8 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace baton {
+namespace {
+
+constexpr absl::Duration kUpdatePeriod = absl::Seconds(1);
+constexpr int kMostWorkers = 1'000'000;  // what costs without sense may ask for at most
+// Of requests or ends per second: below it the last one is hundreds of windows ago, and means of
+// them mean nothing.
+constexpr double kForgotten = 1e-200;
+
+// The most rows whose step takes at most `gap` seconds.
+double RowsWithin(double gap, const StepCost& step, double context) {
+  const double room = gap - step.base, row = step.row + step.key * context;
+  if (row <= 0) return room >= 0 ? std::numeric_limits<double>::infinity() : 0;
+  return std::floor(room / row);
+}
+
+// Also of figures that no int holds.
+int WholeWorkers(double workers) {
+  if (workers >= kMostWorkers) return kMostWorkers;
+  return workers > 1 ? static_cast<int>(std::ceil(workers)) : 1;
+}
+
+}  // namespace
 
 void RecentRate::Add(double amount, absl::Time now) {
   if (began_ == absl::InfiniteFuture()) began_ = at_ = now;
@@ -27,15 +50,23 @@ void PoolSizing::OnRequest(double tokens, double pairs, absl::Time now) {
 }
 
 void PoolSizing::OnEnded(int32_t n_prompt, int32_t n_generated, absl::Time now) {
+  has_ended_ = true;
   ended_.Add(1, now);
   generated_.Add(n_generated, now);
   contexts_.Add(n_prompt + n_generated, now);
 }
 
 void PoolSizing::Update(const Worker& worker, absl::Time now) {
+  if (now < next_update_) return;
+  if (watched_since_ == absl::InfiniteFuture()) watched_since_ = now;
+  next_update_ = now + kUpdatePeriod;
+  // A router that has just begun knows neither the load nor how long answers are: what it says now
+  // would take workers away that are busy.
+  if (!has_ended_ || now - watched_since_ < options_.window) return;
   if (worker.prefill.is_known()) prefill_ = Settled(PrefillWorkers(worker, now), prefill_);
-  if (worker.step.is_known() && worker.max_batch > 0)
-    decode_ = Settled(DecodeWorkers(worker, now), decode_);
+  if (!worker.step.is_known() || worker.max_batch <= 0) return;
+  const std::optional<double> decode = DecodeWorkers(worker, now);
+  if (decode) decode_ = Settled(*decode, decode_);
 }
 
 // Seconds of work that come per second.
@@ -45,24 +76,25 @@ double PoolSizing::PrefillWorkers(const Worker& worker, absl::Time now) const {
 
 // Requests that come per second, each as long as those that ended: their tokens over the tokens
 // that a worker makes per second with as many rows as the gap, its batch and its pages allow.
-double PoolSizing::DecodeWorkers(const Worker& worker, absl::Time now) const {
-  const double ended = ended_.PerSecond(now);
-  if (ended <= 0) return 0;
+std::optional<double> PoolSizing::DecodeWorkers(const Worker& worker, absl::Time now) const {
+  const double came = requests_.PerSecond(now), ended = ended_.PerSecond(now);
+  if (came < kForgotten) return 0;
+  if (ended < kForgotten) return std::nullopt;
   const double length = generated_.PerSecond(now) / ended;
   const double context = std::max(1.0, contexts_.PerSecond(now) / ended);
   const double gap = absl::ToDoubleSeconds(options_.gap);
   const double pages = std::ceil(context / std::max(1, worker.page_tokens));
-  double rows = std::min<double>(worker.max_batch, std::floor(worker.pages_total / pages));
-  rows = std::max(1.0, rows);
-  while (rows > 1 && worker.step.Seconds(rows, rows * context) > gap) --rows;
+  const double rows = std::max(
+      1.0, std::min({static_cast<double>(worker.max_batch), std::floor(worker.pages_total / pages),
+                     RowsWithin(gap, worker.step, context)}));
   const double per_second = rows / worker.step.Seconds(rows, rows * context);
-  return requests_.PerSecond(now) * length / per_second / options_.busy;
+  return came * length / per_second / options_.busy;
 }
 
 // More at once, fewer only when there is some room below.
 int PoolSizing::Settled(double workers, int before) const {
-  const int needed = std::max(1, static_cast<int>(std::ceil(workers)));
-  const int with_room = static_cast<int>(std::ceil(workers * (1 + options_.spare)));
+  const int needed = WholeWorkers(workers);
+  const int with_room = WholeWorkers(workers * (1 + options_.spare));
   return needed > before || with_room < before ? needed : before;
 }
 

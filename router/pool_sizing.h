@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "common/prefill_cost.h"
@@ -54,21 +55,25 @@ class PoolSizing {
   void OnRequest(double tokens, double pairs, absl::Time now);
   // A request has ended as it should, with so many tokens of prompt and answer.
   void OnEnded(int32_t n_prompt, int32_t n_generated, absl::Time now);
-  // Once a second or so, with a typical worker.
+  // Whenever a worker has told something, with a typical one; it counts at most once a second.
   void Update(const Worker& worker, absl::Time now);
 
-  // Workers as of the last Update, at least 1; 0: not known yet.
+  // Workers as of the last Update, at least 1. 0: not known, because no cost is, because updates
+  // have come for less than a window, or because no request has ended.
   int prefill() const { return prefill_; }
   int decode() const { return decode_; }
 
  private:
   double PrefillWorkers(const Worker& worker, absl::Time now) const;
-  double DecodeWorkers(const Worker& worker, absl::Time now) const;
+  // Nothing where requests come and none has ended for long: nobody knows how long they get.
+  std::optional<double> DecodeWorkers(const Worker& worker, absl::Time now) const;
   int Settled(double workers, int before) const;
 
   const Options options_;
   RecentRate requests_, prompts_, pairs_;    // of requests that came: their count, tokens, pairs
   RecentRate ended_, generated_, contexts_;  // of ended ones: count, tokens, tokens of their KV
+  bool has_ended_ = false;
+  absl::Time watched_since_ = absl::InfiniteFuture(), next_update_ = absl::InfinitePast();
   int prefill_ = 0, decode_ = 0;
 };
 

@@ -64,6 +64,7 @@ struct Timeline {
   // Values of router_queue, prefill_queue and prefill at the first token.
   absl::Duration queue_to_first{}, prefill_queue_to_first{}, prefill_to_first{};
   // Times of the last attempt that its workers told at their ends (PartEnded); nothing: not told.
+  // The exposed transfer is zero where has_handoff is false: its KV stays where it is.
   std::optional<absl::Duration> exposed_transfer{}, first_decode_step{};
   std::vector<absl::Duration> rank_compute{};  // of a relay's ranks, in the order of their ends
   absl::Duration ttft{};                       // submitted to first token
@@ -83,6 +84,7 @@ struct Timeline {
   std::vector<int32_t> slices{};
   absl::Duration predicted{}, took{}, predicted_gap{};
   RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
+  bool has_handoff = false;           // the last attempt: its KV goes to another worker to decode
   int attempts = 1;
   int rounds = 1;  // rounds of the last attempt's relay
   std::vector<AttemptRecord> records{};

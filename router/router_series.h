@@ -25,7 +25,7 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
      "Time from the dispatch of a request to its first token, predicted and actual."},
     {MetricKind::kGauge, "baton_pool_desired_replicas", "workers", "model role",
      "Workers of a role that the load of the last minutes needs, by the costs that the workers "
-     "have measured; for autoscalers."},
+     "have measured; for autoscalers. 0: not known, as in the first minute."},
     {MetricKind::kHistogram, "baton_prefill_chain_processes", "workers", "model role",
      "Workers that prefilled a prompt together."},
     {MetricKind::kHistogram, "baton_prefill_imbalance_ratio", "ratio", "model role",

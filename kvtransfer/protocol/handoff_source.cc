@@ -286,7 +286,9 @@ void HandoffSource::FinishIfQuiet(int64_t now_us) {
   if (state_ != State::kEnding) return;
   if (!open_.empty()) return;
   state_ = State::kEnded;
-  ++(status_.ok() ? setup_->counters.handoffs_committed : setup_->counters.handoffs_failed);
+  ++(status_.ok()                 ? setup_->counters.handoffs_committed
+     : absl::IsCancelled(status_) ? setup_->counters.handoffs_cancelled
+                                  : setup_->counters.handoffs_failed);
   if (answer_cancel_)
     effects_.messages.emplace_back(wire::FromStatus<wire::Cancelled>(handoff(), status_));
   setup_->events.emplace_back(HandoffEnded{ticket_.id, status_, now_us - opened_us_});

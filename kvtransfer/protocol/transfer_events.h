@@ -256,7 +256,9 @@ std::string_view NameOf(TicketRefusal refusal);  // "other_key", "signature", ..
 struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
   uint64_t signed_chunks = 0;  // of those sent, with a MAC
-  uint64_t resent_chunks = 0, handoffs_committed = 0, handoffs_failed = 0;
+  uint64_t resent_chunks = 0;
+  // Of sources. Cancelled: one of both sides needs the KV no more, as when a client has left.
+  uint64_t handoffs_committed = 0, handoffs_cancelled = 0, handoffs_failed = 0;
   uint64_t held_pages = 0;  // of promises, whose KV was here and was not sent
   std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal
   std::array<uint64_t, kPeerRefusals> refused_peers{};

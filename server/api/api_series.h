@@ -42,7 +42,7 @@ inline constexpr MetricDeclaration kApiMetrics[] = {
      "Tokens of prompts and generated, by key."},
     {MetricKind::kHistogram, "baton_kv_transfer_exposed_seconds", "seconds", "model role",
      "Time from the end of a prompt's computing to its KV at the decode worker: the part of the "
-     "transfer that nothing hides."},
+     "transfer that nothing hides. Only of prompts whose KV went to another worker."},
     {MetricKind::kGauge, "baton_ready", "1 or 0", "model role component",
      "1 when the component can serve."},
     {MetricKind::kHistogram, "baton_request_duration_seconds", "seconds", "model role",

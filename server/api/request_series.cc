@@ -53,10 +53,12 @@ MetricRow<Request>::Value FirstTokenPart(absl::Duration (*part)(const Request&))
   };
 }
 
+// Of clocks of two machines: nothing is left where their stages add up to more.
 absl::Duration FirstTokenRest(const Request& request) {
   const Timeline& timeline = request.timeline;
-  return *request.first_token - request.text_time - timeline.queue_to_first -
-         timeline.prefill_queue_to_first - timeline.prefill_to_first;
+  return std::max(absl::ZeroDuration(),
+                  *request.first_token - request.text_time - timeline.queue_to_first -
+                      timeline.prefill_queue_to_first - timeline.prefill_to_first);
 }
 
 // Stages of the gap before the second token are told by the workers of the only attempt, at their
@@ -82,8 +84,9 @@ absl::Duration SecondTokenRest(const Request& request) {
                                             timeline.decode_queue - *timeline.first_decode_step);
 }
 
+// Nothing without a handoff: its zero would read as a transfer that is wholly hidden.
 std::optional<double> ExposedTransfer(const Request& request) {
-  if (!request.timeline.exposed_transfer) return std::nullopt;
+  if (!request.timeline.has_handoff || !request.timeline.exposed_transfer) return std::nullopt;
   return absl::ToDoubleSeconds(*request.timeline.exposed_transfer);
 }
 

@@ -10,7 +10,8 @@ namespace baton {
 inline constexpr MetricDeclaration kVllmMetrics[] = {
     {MetricKind::kGauge, "vllm:cache_config_info", "1",
      "model_name engine block_size num_gpu_blocks",
-     "The KV of all decode workers, always 1: tokens of a page, and pages."},
+     "The KV of all decode workers, always 1: tokens of a page, and pages. From the first worker "
+     "on."},
     {MetricKind::kHistogram, "vllm:e2e_request_latency_seconds", "seconds", "model_name engine",
      "Arrival of a request to its end."},
     {MetricKind::kTotal, "vllm:generation_tokens_total", "tokens", "model_name engine",
@@ -39,7 +40,7 @@ inline constexpr MetricDeclaration kVllmMetrics[] = {
     {MetricKind::kCounter, "vllm:prompt_tokens_cached_total", "tokens", "model_name engine",
      "Prompt tokens whose KV was reused."},
     {MetricKind::kCounter, "vllm:prompt_tokens_total", "tokens", "model_name engine",
-     "Prompt tokens computed."},
+     "Tokens of prompts, those included whose KV was reused."},
     {MetricKind::kHistogram, "vllm:request_decode_time_seconds", "seconds", "model_name engine",
      "First token to last token."},
     {MetricKind::kHistogram, "vllm:request_generation_tokens", "tokens", "model_name engine",

@@ -47,7 +47,8 @@ The router answers `/metrics` on the port of the API, or on `server.metrics_port
 ([SECURITY.md](SECURITY.md)); each worker answers it on `cluster.metrics_port` (0 picks one, which the first lines of
 its log tell). Prometheus reads both: `deploy/prometheus` has the configuration, recording rules and alerts,
 `deploy/grafana` the dashboards, and [OPERATING.md](OPERATING.md) says what each alert means. Series exist from the
-start of a process on, but for those of a link, a key, a rank or a status code, which exist from the first time on.
+start of a process on, but for those of a link, a key, a rank or a status code, which exist from the first time on, and
+`vllm:cache_config_info`, which exists from the first worker on.
 
 The time to the first token is from the arrival of the last byte of a request to the moment its first token is handed to
 the connection; gaps between tokens are taken at the same place, once, in the router.

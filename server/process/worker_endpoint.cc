@@ -62,6 +62,8 @@ std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels,
        [](const auto& m) { return m.transfer.handoffs_resumed; }},
       {TransferMetric("baton_handoffs_committed_total"), labels,
        [](const auto& m) { return m.transfer.handoffs_committed; }},
+      {TransferMetric("baton_handoffs_cancelled_total"), labels,
+       [](const auto& m) { return m.transfer.handoffs_cancelled; }},
       {TransferMetric("baton_handoffs_failed_total"), labels,
        [](const auto& m) { return m.transfer.handoffs_failed; }},
   };

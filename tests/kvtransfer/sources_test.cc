@@ -137,6 +137,7 @@ TEST_CASE("sources: a broken connection is made anew, that of a peer given up en
   CHECK(ended.ticket_id == kFirst.id);
   CHECK(ended.status.code() == absl::StatusCode::kInvalidArgument);
   CHECK(rig.setup.counters.handoffs_failed == 1);
+  CHECK(rig.setup.counters.handoffs_cancelled == 0);
   CHECK_FALSE(rig.sources.empty());  // the other peer's
 }
 
@@ -154,6 +155,8 @@ TEST_CASE("sources: a message of another connection or epoch is not for the hand
   CHECK(rig.TakeEvents().empty());
   rig.FromSink(1, wire::Cancelled{{kFirst.id, 1}, 1, "its sink"});
   CHECK(Only<HandoffEnded>(rig.TakeEvents()).status == absl::CancelledError("its sink"));
+  CHECK(rig.setup.counters.handoffs_cancelled == 1);
+  CHECK(rig.setup.counters.handoffs_failed == 0);
   CHECK(rig.sources.empty());
 }
 
@@ -167,6 +170,8 @@ TEST_CASE("sources: cancels count for their epoch and earlier ones; commands may
   rig.sources.On(CancelHandoff{ticket.id, 3}, 0);
   CHECK(rig.link.Take<wire::Cancel>(1).handoff.epoch == 3);
   CHECK(Only<HandoffEnded>(rig.TakeEvents()).status.code() == absl::StatusCode::kCancelled);
+  CHECK(rig.setup.counters.handoffs_cancelled == 1);
+  CHECK(rig.setup.counters.handoffs_failed == 0);
   rig.Give(ticket);
   CommitHandoff commit{ticket.id, {}};
   rig.sources.On(commit, 0);

@@ -52,6 +52,31 @@ TEST_CASE("a request's work is recorded with its workers, from its submission on
   CheckSpan(spans[4], Kind::kTransfer, kD1, 16.5 * kMs, 17 * kMs);
 }
 
+TEST_CASE("an attempt has a handoff if another worker decodes, and one cut off tells no transfer") {
+  RouterHarness local;
+  local.Join(1, Role::kBoth);
+  const RequestId alone = local.Submit(20, 2);
+  REQUIRE(local
+              .Report(1, {Token(alone, 20, 7), Ended(alone, true), Token(alone, 21, 8),
+                          Ended(alone, false)})
+              .ok());
+  CHECK_FALSE(local.End(alone).timeline.has_handoff);
+
+  PairHarness r(RouterOptions{.local = false});
+  const RequestId one_token = r.Submit(20, 1);
+  REQUIRE(r.Report(kP1, {Token(one_token, 20, 7), Ended(one_token, true)}).ok());
+  CHECK_FALSE(r.End(one_token).timeline.has_handoff);
+  for (const EndReason reason : {EndReason::kCancelled, EndReason::kLength}) {
+    const RequestId id = r.Submit(20, 3);
+    REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true, reason)}).ok());
+    const std::optional<RequestView> progress = r.router.Progress(id, r.now);
+    REQUIRE(progress);
+    CHECK(progress->timeline.has_handoff);
+    CHECK(progress->timeline.exposed_transfer.has_value() == (reason == EndReason::kLength));
+    r.Cancel(id);
+  }
+}
+
 TEST_CASE("an attempt that was given up says why, when and whose fault it was") {
   PairHarness r(RouterOptions{.local = false});
   r.Join(kD2, Role::kDecode);

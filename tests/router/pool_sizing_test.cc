@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 
 namespace baton {
 namespace {
@@ -38,12 +39,89 @@ int Optimum(double per_second, double seconds_per_request) {
 TEST_CASE("workers are not known before the costs are, and one is the least") {
   PoolSizing sizing({});
   absl::Time now = absl::UnixEpoch();
-  sizing.Update({}, now);
+  sizing.OnEnded(100, 40, now);
+  for (const absl::Time end = now + absl::Minutes(2); now < end; now += absl::Seconds(1))
+    sizing.Update({}, now);
   CHECK(sizing.prefill() == 0);
   CHECK(sizing.decode() == 0);
   sizing.Update(kWorker, now);
   CHECK(sizing.prefill() == 1);
   CHECK(sizing.decode() == 1);
+}
+
+TEST_CASE("workers are not known in the first window, nor before a request has ended") {
+  const absl::Time began = absl::UnixEpoch();
+  PoolSizing loaded({}), idle({});
+  absl::Time now = began;
+  Load(&loaded, 20, absl::Seconds(59), &now);
+  CHECK(loaded.prefill() == 0);
+  CHECK(loaded.decode() == 0);
+  Load(&loaded, 20, absl::Seconds(3), &now);
+  CHECK(loaded.prefill() == Optimum(20, 0.1));
+  CHECK(loaded.decode() == Optimum(20, 40.0 / 400));
+  for (now = began; now < began + absl::Minutes(5); now += absl::Seconds(1)) {
+    if (now >= began + absl::Minutes(2)) idle.OnRequest(100, 0, now);
+    idle.Update(kWorker, now);
+    REQUIRE(idle.prefill() == 0);
+    REQUIRE(idle.decode() == 0);
+  }
+  idle.OnEnded(100, 40, now);
+  idle.Update(kWorker, now);
+  CHECK(idle.prefill() == 1);
+  CHECK(idle.decode() == 1);
+}
+
+TEST_CASE("while requests come and none ends, the workers to decode stay as many") {
+  PoolSizing sizing({});
+  absl::Time now = absl::UnixEpoch();
+  Load(&sizing, 40, absl::Minutes(5), &now);
+  const int before = sizing.decode();
+  REQUIRE(before == Optimum(40, 40.0 / 400));
+  now += absl::Hours(24);  // long enough that nothing is left of the ends
+  for (int i = 0; i < 400; ++i, now += absl::Seconds(0.5)) {
+    sizing.OnRequest(100, 0, now);
+    sizing.Update(kWorker, now);
+    REQUIRE(sizing.decode() == before);
+  }
+}
+
+TEST_CASE("updates count once a second") {
+  PoolSizing sizing({});
+  absl::Time now = absl::UnixEpoch();
+  Load(&sizing, 20, absl::Minutes(3), &now);
+  const int before = sizing.decode();
+  sizing.Update(kWorker, now);
+  for (int i = 0; i < 5000; ++i) sizing.OnRequest(100, 0, now);
+  sizing.Update(kWorker, now + absl::Milliseconds(900));
+  CHECK(sizing.decode() == before);
+  sizing.Update(kWorker, now + absl::Milliseconds(1100));
+  CHECK(sizing.decode() > before);
+}
+
+// Would take minutes if it tried one batch after the other.
+TEST_CASE("a batch as large as a message can say has as many rows as the gap allows") {
+  const auto wanted = [](int32_t most) {
+    PoolSizing::Worker worker = kWorker;
+    worker.max_batch = most;
+    worker.pages_total = std::numeric_limits<int32_t>::max();
+    PoolSizing sizing({.gap = absl::Milliseconds(12)});
+    absl::Time now = absl::UnixEpoch();
+    Load(&sizing, 40, absl::Minutes(5), &now, nullptr, worker);
+    return sizing.decode();
+  };
+  CHECK(wanted(std::numeric_limits<int32_t>::max()) == wanted(2));  // 9 + 2 * 1.375 ms
+  CHECK(wanted(1) > wanted(2));
+}
+
+TEST_CASE("costs without sense ask for many workers, but for a number that there is") {
+  PoolSizing::Worker worker = kWorker;
+  worker.prefill.token = 1e15;
+  worker.step.base = 1e15;
+  PoolSizing sizing({});
+  absl::Time now = absl::UnixEpoch();
+  Load(&sizing, 40, absl::Minutes(2), &now, nullptr, worker);
+  CHECK(sizing.prefill() == 1'000'000);
+  CHECK(sizing.decode() == 1'000'000);
 }
 
 TEST_CASE("twice the load moves the wanted workers to the optimum and does not swing") {

@@ -421,7 +421,7 @@ void World::StopWorkers() {
     for (const uint64_t n : counters.refused_chunks) fault_counts_.refused_chunks += n;
     fault_counts_.handoffs += counters.handoffs_committed;
     fault_counts_.held_pages += counters.held_pages;
-    fault_counts_.failed_handoffs += counters.handoffs_failed;
+    fault_counts_.failed_handoffs += counters.handoffs_failed + counters.handoffs_cancelled;
     const WorkerMetrics worker = node->worker_metrics();
     fault_counts_.prefill_tokens += worker.prefill_tokens;
     fault_counts_.slice_blocks += worker.slice_blocks;

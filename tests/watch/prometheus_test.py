@@ -307,8 +307,8 @@ class Watched(unittest.TestCase):
             for name in ("baton_prefill_imbalance_ratio", "baton_second_token_gap_seconds", "baton_kv_transfer_exposed_seconds",
                          "baton_plan_first_token_seconds", "baton_cancel_latency_seconds"):
                 self.panel(name, [f"sum({name}_count)"], moves=True)
-            for role in ("prefill", "decode"):
-                self.panel("wanted: " + role, [f'baton_pool_desired_replicas{{role="{role}"}}'], moves=True)
+            for role in ("prefill", "decode"):  # not known in the router's first minute
+                self.panel("wanted: " + role, [f'baton_pool_desired_replicas{{role="{role}"}}'], moves=True, seconds=80)
             # What one client waits for cannot be more than what the slowest saw.
             quantile = "histogram_quantile(%s, sum by (le) (rate(baton_time_to_first_token_seconds_bucket[10s])))"
             self.assertLessEqual(self.prometheus.value(quantile % 0.5), self.prometheus.value(quantile % 0.99))

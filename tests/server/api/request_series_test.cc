@@ -29,6 +29,7 @@ FinishedRequest Served() {
   timeline.queue_to_first = timeline.router_queue = 2 * kMs;
   timeline.prefill_queue_to_first = timeline.prefill_queue = 3 * kMs;
   timeline.prefill_to_first = timeline.prefill = 4 * kMs;
+  timeline.has_handoff = true;
   timeline.exposed_transfer = 1.5 * kMs;
   timeline.decode_queue = 0.5 * kMs;
   timeline.first_decode_step = 2 * kMs;
@@ -96,6 +97,29 @@ TEST_CASE("what is unaccounted before the second token is never negative, so tha
   page->OnFinished(request);
   CHECK(page(Own("baton_second_token_stage_seconds_sum", ",stage=\"unaccounted\"")) == 0);
   CHECK(page(Own("baton_second_token_stage_seconds_count", ",stage=\"unaccounted\"")) == 1);
+}
+
+TEST_CASE("what is unaccounted before the first token is never negative, either") {
+  Page page;
+  FinishedRequest request = Served();
+  request.first_token = 9 * kMs;
+  page->OnFinished(request);
+  CHECK(page(Own("baton_first_token_stage_seconds_sum", ",stage=\"unaccounted\"")) == 0);
+  CHECK(page(Own("baton_first_token_stage_seconds_count", ",stage=\"unaccounted\"")) == 1);
+}
+
+TEST_CASE("an answer without a handoff has no exposed transfer, but stages of its second token") {
+  Page page;
+  FinishedRequest request = Served();
+  request.timeline.has_handoff = false;
+  request.timeline.exposed_transfer = absl::ZeroDuration();
+  page->OnFinished(request);
+  CHECK(page(Own("baton_kv_transfer_exposed_seconds_count")) == 0);
+  CHECK(page(Own("baton_second_token_gap_seconds_count")) == 1);
+  CHECK(page(Own("baton_second_token_stage_seconds_sum", ",stage=\"unaccounted\"")) ==
+        Approx(2.5e-3));
+  page->OnFinished(Served());
+  CHECK(page(Own("baton_kv_transfer_exposed_seconds_count")) == 1);
 }
 
 TEST_CASE("an answer whose workers have not told all has no stages of the second token") {

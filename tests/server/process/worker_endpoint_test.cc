@@ -23,10 +23,14 @@ TEST_CASE("Every reason for which a KV chunk was not taken is a series, from the
     for (size_t why = 0; why < kChunkRefusals; ++why)
       metrics.transfer.refused_chunks[why] = 10 * why + static_cast<size_t>(round);
     metrics.transfer.handoffs_resumed = static_cast<uint64_t>(round);
+    metrics.transfer.handoffs_cancelled = static_cast<uint64_t>(round + 1);
+    metrics.transfer.handoffs_failed = static_cast<uint64_t>(round + 2);
     for (size_t why = 0; why < kChunkRefusals; ++why)
       CHECK(has("baton_kv_chunks_refused_total", std::string(NameOf(ChunkRefusal(why))),
                 10 * int(why) + round));
     CHECK(has("baton_handoffs_resumed_total", "", round));
+    CHECK(has("baton_handoffs_cancelled_total", "", round + 1));
+    CHECK(has("baton_handoffs_failed_total", "", round + 2));
   }
 }
 
