@@ -8,9 +8,9 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kUpdatePeriod = absl::Seconds(1);
-constexpr int kMostWorkers = 1'000'000;  // what costs without sense may ask for at most
-// Of requests or ends per second: below it the last one is hundreds of windows ago, and means of
-// them mean nothing.
+constexpr int kMaxWorkers = 1'000'000;  // what costs without sense may ask for at most
+// Rate of requests or ends per second below which the last one is hundreds of windows ago, and
+// means of them mean nothing.
 constexpr double kForgotten = 1e-200;
 
 // The most rows whose step takes at most `gap` seconds.
@@ -22,7 +22,7 @@ double RowsWithin(double gap, const StepCost& step, double context) {
 
 // Also of figures that no int holds.
 int WholeWorkers(double workers) {
-  if (workers >= kMostWorkers) return kMostWorkers;
+  if (workers >= kMaxWorkers) return kMaxWorkers;
   return workers > 1 ? static_cast<int>(std::ceil(workers)) : 1;
 }
 

@@ -257,7 +257,8 @@ struct TransferCounters {  // for metrics; any thread
   uint64_t bytes_sent = 0, bytes_received = 0, chunks_sent = 0, chunks_received = 0;
   uint64_t signed_chunks = 0;  // of those sent, with a MAC
   uint64_t resent_chunks = 0;
-  // Of sources. Cancelled: one of both sides needs the KV no more, as when a client has left.
+  // Counts of sources. Cancelled: one of both sides needs the KV no more, as when a client has
+  // left.
   uint64_t handoffs_committed = 0, handoffs_cancelled = 0, handoffs_failed = 0;
   uint64_t held_pages = 0;  // of promises, whose KV was here and was not sent
   std::array<uint64_t, kChunkRefusals> refused_chunks{};  // by ChunkRefusal

@@ -53,7 +53,7 @@ MetricRow<Request>::Value FirstTokenPart(absl::Duration (*part)(const Request&))
   };
 }
 
-// Of clocks of two machines: nothing is left where their stages add up to more.
+// Takes stages of clocks of two machines: nothing is left where they add up to more.
 absl::Duration FirstTokenRest(const Request& request) {
   const Timeline& timeline = request.timeline;
   return std::max(absl::ZeroDuration(),

@@ -56,7 +56,7 @@ struct RunningRequest {
   std::optional<absl::Duration> OnToken(size_t choice, absl::Time now);
   // Returns what metrics and the log say. The finish reason is empty before the request ran.
   FinishedRequest Finished(absl::Time now) const;
-  // The same of a request that ends with this error, whatever its choices have come to.
+  // Finished of a request that ends with this error, whatever its choices have come to.
   FinishedRequest Failed(int http_status, absl::Time now) const;
   void Log(const FinishedRequest& finished) const;
 };

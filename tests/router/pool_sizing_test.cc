@@ -100,9 +100,9 @@ TEST_CASE("updates count once a second") {
 
 // Would take minutes if it tried one batch after the other.
 TEST_CASE("a batch as large as a message can say has as many rows as the gap allows") {
-  const auto wanted = [](int32_t most) {
+  const auto wanted = [](int32_t max_batch) {
     PoolSizing::Worker worker = kWorker;
-    worker.max_batch = most;
+    worker.max_batch = max_batch;
     worker.pages_total = std::numeric_limits<int32_t>::max();
     PoolSizing sizing({.gap = absl::Milliseconds(12)});
     absl::Time now = absl::UnixEpoch();

@@ -119,7 +119,7 @@ class TileProduct {
 template <class Tiles>
 struct TileDot {
   static constexpr int kChunkRows = 32;
-  // Of one call: more than a block has, except where very many heads share their keys.
+  // Rows of one call: more than a block has, except where very many heads share their keys.
   static constexpr int kMaxRows = 512, kEdgeRows = kMaxRows;
   static constexpr int kLaidOutFloats = 0;
   static constexpr bool kPrefetch = true;
