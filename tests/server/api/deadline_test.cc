@@ -20,9 +20,10 @@ bool Has(const std::string& text, const std::string& part) {
 // Sum of the series of this name with these labels.
 double SumOf(const std::string& metrics, const std::string& name, const std::string& labels) {
   double sum = 0;
-  for (const std::string_view line : absl::StrSplit(metrics, '\n'))
-    if (line.starts_with(name + "{") && Has(std::string(line), labels))
-      sum += std::stod(std::string(line.substr(line.rfind(' '))));
+  const std::vector<std::string> lines = absl::StrSplit(metrics, '\n');
+  for (const std::string& line : lines)
+    if (line.starts_with(name + "{") && Has(line, labels))
+      sum += std::stod(line.substr(line.rfind(' ')));
   return sum;
 }
 
