@@ -212,12 +212,15 @@ TEST_CASE("a large sender by the Unix socket does not shut out small ones by TCP
   options.max_incoming_per_address = 100'000'000;
   HttpRig rig(options);
   rig.answers.body_bytes = 3;
+  const auto larger = std::make_unique<RawClient>(options.uds);
   const auto large = std::make_unique<RawClient>(options.uds);
   const auto small = rig.Connect();
-  REQUIRE(large->Send(UnfinishedRequest(2'300'000)));
-  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 2'200'000; }));
-  REQUIRE(small->Send(UnfinishedRequest(400'000)));
-  CHECK(large->ReadUntil("HTTP/1.1 503"));
+  REQUIRE(larger->Send(UnfinishedRequest(1'000'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 900'000; }));
+  REQUIRE(large->Send(UnfinishedRequest(900'000)));
+  REQUIRE(rig.WaitFor([&] { return rig.server->stats().incoming > 1'800'000; }));
+  REQUIRE(small->Send(UnfinishedRequest(700'000)));
+  CHECK(larger->ReadUntil("HTTP/1.1 503"));
   REQUIRE(small->Send(std::string(10, 'x')));
   CHECK(small->ReadUntil("xxx"));
 }
