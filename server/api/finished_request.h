@@ -11,8 +11,8 @@
 
 namespace baton {
 
-// Its first token is the first of all choices', gaps are those between tokens of one choice; its
-// timeline and finish reason are those of the choice that ended last.
+// The request's first token is the first of all choices', gaps are those between tokens of one
+// choice; its timeline and finish reason are those of the choice that ended last.
 struct FinishedRequest {
   std::string_view endpoint;  // GenerationApi::name
   bool stream = false;

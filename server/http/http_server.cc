@@ -255,7 +255,7 @@ void HttpServer::Core::ReturnFreedMemory() {
   peak_held = std::max(peak_held, held);
   if (peak_held - held < kReturnedAtOnce) return;
   peak_held = held;
-  // It takes some 10 ms where much is to be given back, so clients cannot ask for it at will.
+  // Giving back much takes some 10 ms, so clients cannot ask for it at will.
   if (std::exchange(will_trim, true)) return;
   trim_timer.Set(MonotonicNow() + kTrimInterval, [this] {
     will_trim = false;

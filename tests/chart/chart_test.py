@@ -19,7 +19,7 @@ from rendering import BASE, CHART, Refused, Rendering, helm_template, nested
 from value_cases import CASES
 
 options = None
-# Those that BASE or the case's other values have already.
+# Objects that BASE or the case's other values have already.
 HOLD_BEFORE = {"model.demo", "model.pull.enabled", "cluster.tls.certManager.enabled", "metrics.podMonitor.enabled",
                "inferencePool.enabled"}
 SAMPLE_RULES = {"groups": [{"name": "sample", "rules": [{"alert": "Sample", "expr": "up == 0"}]}]}

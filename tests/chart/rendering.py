@@ -7,7 +7,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/helm/baton"
-# What a user must decide; everything else has a default.
+# Values that a user must decide; all others have defaults.
 BASE = {
     "model.demo": True,
     "server.apiKeys.secret": "api",

@@ -309,7 +309,7 @@ class Watched(unittest.TestCase):
                 self.panel(name, [f"sum({name}_count)"], moves=True)
             for role in ("prefill", "decode"):  # not known in the router's first minute
                 self.panel("wanted: " + role, [f'baton_pool_desired_replicas{{role="{role}"}}'], moves=True, seconds=80)
-            # What one client waits for cannot be more than what the slowest saw.
+            # The median wait cannot be longer than what the slowest saw.
             quantile = "histogram_quantile(%s, sum by (le) (rate(baton_time_to_first_token_seconds_bucket[10s])))"
             self.assertLessEqual(self.prometheus.value(quantile % 0.5), self.prometheus.value(quantile % 0.99))
             for ratio in ("baton_kv_usage_ratio", "baton:goodput:ratio_rate5m"):

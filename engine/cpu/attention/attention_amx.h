@@ -164,8 +164,7 @@ struct TileDot {
     for (int i = head_dim; i % 32 != 0; ++i) row[i] = 0;
   }
   static void StoreWeights(Scratch* chunk, int row, int group, Lanes p) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(chunk->p[row] + group * kGroupKeys),
-                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(p.v), 16)));
+    StoreRounded(chunk->p[row] + group * kGroupKeys, p);
   }
   static inline __attribute__((always_inline)) void BesideSoftmax(Scratch* chunk) {
     Beside& beside = *chunk->beside;
@@ -216,7 +215,7 @@ struct TileDot {
   }
 
  private:
-  static constexpr int kTileRows = 16;
+  static constexpr int kTileRows = TileProduct<Tiles>::kTileRows;
 
   // Sets up the chunk of rows from `from` on; false if none of them sees a key of the tile (then no
   // row after them does, if they have windows).

@@ -8,7 +8,7 @@
 //   values    for each tile: outputs rescaled; for each 64 dims: C (rows, 16 dims) x 4,
 //             per 32 keys one A and four B
 //
-// What comes next is prefetched evenly beside the products and the softmax.
+// Memory that is read next is prefetched evenly beside the products and the softmax.
 //
 // Tiles is amx_tiles.h, or its emulation in the tests.
 #pragma once
@@ -123,8 +123,7 @@ class SegmentDot {
   }
 
   static void StoreWeights(Scratch* scratch, int row, int group, Lanes p) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(scratch->p[row] + group * kGroupKeys),
-                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(p.v), 16)));
+    StoreRounded(scratch->p[row] + group * kGroupKeys, p);
   }
 
  private:

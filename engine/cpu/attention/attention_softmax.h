@@ -36,6 +36,11 @@ inline Lanes RoundScaled(Lanes x) {
   return {
       _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
+// Stores sixteen values that are already rounded to bf16, aligned to 32 bytes.
+inline void StoreRounded(bf16* to, Lanes x) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                     _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x.v), 16)));
+}
 #else
 inline __m256 RoundScaled(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);

@@ -80,7 +80,7 @@ TEST_CASE("a stream that is late ends with an error") {
   CHECK(client.received.starts_with("HTTP/1.1 200"));
   CHECK(Has(client.received, "\"code\":\"timeout\""));
   CHECK(served.WaitFor([&] { return served.generator->n_cancelled == 1; }));
-  // Its one token was in time, its answer was not.
+  // The first token was in time, the answer was not.
   const std::string metrics = served.Metrics();
   CHECK(SumOf(metrics, "baton_slo_requests_total{met=\"false\"", "slo=\"all\"") == 1);
   CHECK(SumOf(metrics, "baton_goodput_tokens_total", "") == 0);
