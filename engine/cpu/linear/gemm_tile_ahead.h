@@ -41,43 +41,55 @@ class LinesAhead {
   int64_t per_step_ = 0;
 };
 
-// Prefetches `bytes` of each of `blocks` blocks, block_bytes apart, one block after the other, in
-// `steps` steps: the first two lines of every `unit` bytes, to L1 if `near`, to L2 otherwise.
+// Prefetches `bytes` of each of `blocks` blocks, block_bytes apart, to L2, evenly beside `steps`
+// steps: pair of blocks by pair of blocks, one line of each of their pages in turn.
+//
+//   block b       page 0: line 0, 1, ..   page 1: line 0, 1, ..    turn 0 prefetches line 0 of all
+//   block b + 1   page 0: line 0, 1, ..   page 1: line 0, 1, ..    four pages, turn 1 line 1, ..
+//
+// A prefetch from memory holds a buffer that loads from L2 need until its line comes. The machine's
+// own prefetcher holds none, and follows each page some twenty lines ahead: with several pages in
+// turn that is long enough for memory, and a prefetch finds its line in L2. (AMX Xeon, 2 cores, K
+// 2,048, weights from memory, GB/s of weights, against one block after the other, two lines of
+// four: bf16 64 rows 20.8 -> 26.1, 128 18.6 -> 21.4, with K 8,192 11.1 -> 17.4; int8 20.1 -> 22.6,
+// 15.4 -> 16.9; 256 and 512 rows the same or up to 5 % more.)
 class WeightsAhead {
  public:
   WeightsAhead() = default;
-  WeightsAhead(const char* from, int64_t bytes, int64_t blocks, int64_t block_bytes, int64_t unit,
-               bool near, int64_t steps)
+  WeightsAhead(const char* from, int64_t bytes, int64_t blocks, int64_t block_bytes, int64_t steps)
       : at_(from),
-        near_(near),
-        unit_(unit),
-        units_of_block_(DivideUp(bytes, unit)),
-        left_in_block_(units_of_block_),
-        left_(units_of_block_ * blocks),
-        per_step_(DivideUp(left_, steps)),
-        to_next_block_(block_bytes - units_of_block_ * unit) {}
+        block_bytes_(block_bytes),
+        pages_(DivideUp(bytes, kPage)),
+        lines_(DivideUp(bytes, pages_ * kLine)),
+        lines_left_(lines_),
+        turns_(DivideUp(blocks, 2) * lines_),
+        steps_(steps) {}
 
   inline __attribute__((always_inline)) void Step() {
-    for (int64_t i = Min(per_step_, left_); i > 0; --i) {
-      if (near_) {
-        PrefetchTwoLines<_MM_HINT_T0>(at_);
-      } else {
-        PrefetchTwoLines<_MM_HINT_T1>(at_);
-      }
-      at_ += unit_;
-      --left_;
-      if (--left_in_block_ == 0) {
-        left_in_block_ = units_of_block_;
-        at_ += to_next_block_;
-      }
-    }
+    for (due_ += turns_; due_ >= steps_; due_ -= steps_) Turn();
   }
 
  private:
+  static constexpr int64_t kPage = 4096, kLine = 64;
+
+  inline __attribute__((always_inline)) void Turn() {
+    const char* line = at_;
+    for (int64_t page = 0; page < pages_; ++page, line += lines_ * kLine) {
+      _mm_prefetch(line, _MM_HINT_T1);
+      _mm_prefetch(line + block_bytes_, _MM_HINT_T1);
+    }
+    at_ += kLine;
+    if (--lines_left_ > 0) return;
+    lines_left_ = lines_;
+    at_ += 2 * block_bytes_ - lines_ * kLine;
+  }
+
   const char* at_ = nullptr;
-  bool near_ = false;
-  int64_t unit_ = 0, units_of_block_ = 0;
-  int64_t left_in_block_ = 0, left_ = 0, per_step_ = 0, to_next_block_ = 0;
+  int64_t block_bytes_ = 0;
+  int64_t pages_ = 0, lines_ = 0;  // pages of a block, lines of a page
+  int64_t lines_left_ = 0;         // of the pages of this pair
+  int64_t turns_ = 0, steps_ = 1;
+  int64_t due_ = 0;  // turns, times steps_
 };
 
 }  // namespace

@@ -16,7 +16,6 @@
 //                           whose outputs are whole lines
 //   N::BlockTiles(job)      largest K block in k tiles
 //   N::kRowsAhead, N::SumsAhead(job)   whether packed rows and sums are prefetched
-//   N::WeightsNear(job)     weights are prefetched to L1, not to L2
 //
 // W::Squares<T, N> computes a square (gemm_tile_squares.h, gemm_tile_groups.h). Tiles are
 // configured per work item, so no thread keeps tile state between regions. For kernel units.
@@ -116,11 +115,6 @@ class TileNest {
     if (whole_lines) _mm_sfence();
   }
 
-  // Prefetches from memory hold the buffers that loads from L2 need. If few rows use a weight, two
-  // lines of four are enough, and the machine's own prefetcher brings the others.
-  static int64_t WeightUnit(const LinearJob& job) {
-    return job.rows <= 256 ? 2 * kTwoLines : kTwoLines;
-  }
   // Weights that are read after the current K block: the next K block of the same blocks, or the
   // first K block of the next blocks.
   static WeightsAhead NextWeights(const LinearJob& job, const PackedTiles& tiles,
@@ -130,13 +124,8 @@ class TileNest {
     const int64_t blocks = part.is_last ? part.next_blocks : part.blocks;
     if (blocks <= 0) return {};
     const int64_t from = W::KBytes(job, k), end = W::KBytes(job, k + tiles.TilesFrom(k));
-    return {static_cast<const char*>(job.weights) + block * job.block_bytes + from,
-            end - from,
-            blocks,
-            job.block_bytes,
-            WeightUnit(job),
-            N::WeightsNear(job),
-            steps};
+    return {static_cast<const char*>(job.weights) + block * job.block_bytes + from, end - from,
+            blocks, job.block_bytes, steps};
   }
 
   static void RunPart(const LinearJob& job, const PackedTiles& tiles, TilePart part,

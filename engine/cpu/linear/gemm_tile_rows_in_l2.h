@@ -30,16 +30,13 @@ struct RowsInL2 {
   static constexpr int64_t kPartBlocks = 2;
   // Gated layers take two pairs, so that their outputs are whole lines.
   static int64_t ItemBlocks(const LinearJob& job) { return IsGated(job.epilogue) ? 4 : 2; }
-  // L1 has room for the sums and the next weights of up to this many rows.
+  // L1 has room for the sums of this many rows.
   static constexpr int64_t kNearRows = 128;
   static bool SumsAhead(const LinearJob& job) { return job.rows > kNearRows; }
-  static bool WeightsNear(const LinearJob& job) { return job.rows <= kNearRows; }
   // 512 rows of int8, TOP/s: 8 k tiles 6.5, 12 6.4, 16 6.9 (without prefetched sums 6.4). Few rows
-  // need shorter K blocks, GB/s of weights: bf16 64 rows 23.5, 96 20.7, 128 18.8, int8 128 rows
-  // 17.5, where 8 blocks at once gave 12.9 with 128 rows.
-  static int64_t BlockTiles(const LinearJob& job) {
-    return job.rows <= 96 ? 4 : job.rows <= kNearRows ? 8 : 16;
-  }
+  // of bf16, GB/s of weights with 4, 8, 16 k tiles: 64 rows 23.8, 24.5, 23.4, 96 rows 20.5, 22.7,
+  // 23.0, 128 rows 17.8, 21.3, 21.2.
+  static int64_t BlockTiles(const LinearJob& job) { return job.rows <= kNearRows ? 8 : 16; }
 };
 
 }  // namespace

@@ -41,7 +41,6 @@ struct WeightsInL2 {
   // 2.31.
   static int64_t BlockTiles(const LinearJob& /*job*/) { return 16; }
   static bool SumsAhead(const LinearJob& /*job*/) { return true; }
-  static bool WeightsNear(const LinearJob& /*job*/) { return false; }
 };
 
 }  // namespace
