@@ -1,4 +1,4 @@
-// What libbaton_cuda.so exports: C functions and plain structs, so that no C++ type and no
+// Exports of libbaton_cuda.so: C functions and plain structs, so that no C++ type and no
 // exception crosses between it and the binary. Both are built of the same sources; the loader
 // compares baton_cuda_source_id before it calls anything else (engine/cuda/plugin_loader.h).
 #pragma once

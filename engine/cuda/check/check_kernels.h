@@ -27,10 +27,10 @@ cudaError_t FillInputs(uint16_t* values, InputMatrix matrix, cudaStream_t stream
 // Adds to *count the number of elements whose bits differ.
 cudaError_t CountDifferent(const uint32_t* left, const uint32_t* right, int64_t n, uint64_t* count,
                            cudaStream_t stream);
-// The same for `left` (m, n) and `right` (n, m) transposed.
+// Compares `left` (m, n) with `right` (n, m) transposed in this way.
 cudaError_t CountDifferentSwapped(const uint32_t* left, const uint32_t* right, int m, int n,
                                   uint64_t* count, cudaStream_t stream);
-// The same for fp32 rounded to bf16, finite, and bf16.
+// Compares finite fp32, rounded to bf16, with bf16 in this way.
 cudaError_t CountDifferentRounded(const float* left, const uint16_t* right, int64_t n,
                                   uint64_t* count, cudaStream_t stream);
 

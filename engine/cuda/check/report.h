@@ -1,4 +1,4 @@
-// What the check program has measured: a JSON line each, written at once, so that a part that dies
+// Measurements of the check program: a JSON line each, written at once, so that a part that dies
 // has lost nothing. One thread.
 #pragma once
 

@@ -107,7 +107,7 @@ TEST_CASE("infinities and NaN go past the sum") {
   CHECK(TensorCoreStep(0, a.data(), b.data()) == nan);
 }
 
-// The same definition in doubles, which hold each of its numbers exactly.
+// Computes the same definition in doubles, which hold each of its numbers exactly.
 uint32_t StepInDoubles(uint32_t c, const Operands& a, const Operands& b) {
   const auto exponent_of = [](double value) {
     return value == 0 ? -126 : std::max(std::ilogb(value), -126);
