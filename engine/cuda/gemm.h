@@ -10,15 +10,10 @@
 
 #include <vector>
 
+#include "engine/cuda/gemm_shape.h"
 #include "engine/cuda/kernel_launch.h"
 
 namespace baton {
-
-struct GemmShape {
-  int m = 0;
-  int n = 0;
-  int k = 0;  // a multiple of 64; rows are padded with zeros
-};
 
 // The reference: mma.sync m16n8k16, operands read from global memory. Simple, not fast.
 cudaError_t GemmByMma(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,

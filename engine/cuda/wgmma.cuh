@@ -1,7 +1,8 @@
 // Warpgroup matrix operations of Hopper (wgmma, sm_90a) for bf16 with fp32 accumulators, as PTX.
 // One operation adds the product of A (64, 16) and B (N, 16)^T, both in shared memory with 16
-// values of k side by side, to the accumulators of a warpgroup (PTX ISA, "wgmma.mma_async").
-// Device code only. All 128 threads of the warpgroup call each function together.
+// values of k side by side, to the accumulators of a warpgroup (PTX ISA, "wgmma.mma_async";
+// SwizzledTile describes an operand). Device code only. All 128 threads of the warpgroup call each
+// function together.
 //
 // Accumulator i of thread t of the warpgroup is the output at
 //   row 16 * (t / 32) + (t % 32) / 4 + 8 * (i / 2 % 2),  column 8 * (i / 4) + 2 * (t % 4) + i % 2.
@@ -10,17 +11,6 @@
 #include <cstdint>
 
 namespace baton {
-
-// Describes a tile of rows of 64 bf16 (128 bytes), swizzled in 128 bytes: 16-byte piece p of row r
-// lies at 128 * r + 16 * (p ^ (r % 8)). Its address is a multiple of 1024. Groups of 8 rows are
-// 1024 bytes apart; the distance between groups along k is not used in this layout. A step of 16
-// values of k adds 32 bytes to the address.
-__device__ __forceinline__ uint64_t SwizzledTile(uint32_t shared_address) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kRowGroupBytes = 1024;
-  return kSwizzle128 | (kRowGroupBytes >> 4) << 32 | uint64_t{1} << 16 |
-         (shared_address & 0x3ffff) >> 4;
-}
 
 // Orders earlier accesses to the accumulators before the next operation.
 __device__ __forceinline__ void WarpgroupFence() {

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(32) MmaChainKernel(ChainRun run) {
 
 // Copies 64 rows per warpgroup and kTileN rows to shared memory; returns the address of the first.
 template <int kTileN, int kThreads>
-__device__ uint32_t LoadTiles(uint8_t* shared, const uint16_t* operands) {
-  const uint32_t tiles = (static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + 1023u) & ~1023u;
+__device__ uint32_t LoadTiles(const uint16_t* operands) {
+  const uint32_t tiles = (SharedBase() + 1023u) & ~1023u;
   constexpr int kRows = kThreads / 2;
   CopyTile<kRows, kThreads>(tiles, operands, 0, 256, kTileK, 0);
   CopyTile<kTileN, kThreads>(tiles + kRows * kTileRowBytes, operands, 0, 256, kTileK, 0);
@@ -67,8 +67,7 @@ __device__ __forceinline__ void RunSteps(float (&sums)[kChains][kTileN / 2], uin
 
 template <int kTileN, int kChains, int kThreads>
 __global__ void __launch_bounds__(kThreads, 1) WgmmaChainKernel(ChainRun run) {
-  extern __shared__ uint8_t shared[];
-  const uint32_t tiles = LoadTiles<kTileN, kThreads>(shared, run.operands);
+  const uint32_t tiles = LoadTiles<kTileN, kThreads>(run.operands);
   const uint32_t a_tile = tiles + threadIdx.x / kWarpgroup * 64 * kTileRowBytes;
   float sums[kChains][kTileN / 2];
 #pragma unroll
