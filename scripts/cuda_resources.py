@@ -3,8 +3,8 @@
 
 From the assembler's report beside each object: no spill, no stack frame, no warning, and none of the notes by which it
 says that it ignored setmaxnreg or serialised wgmma (it exits with 0 for these). From the disassembly: no access to
-local memory, and matrix operations in the kernels named for them. Registers and shared memory are those of the table,
-and a Hopper GPU can start the kernel with them.
+local memory, matrix operations in the kernels named for them, loads of 16 bytes in those that stream. Registers and
+shared memory are those of the table, and a Hopper GPU can start the kernel with them.
 """
 import argparse
 import pathlib
@@ -15,8 +15,8 @@ import sys
 REGISTERS = 65536  # of a multiprocessor
 SHARED = 227 * 1024  # of a block, beside the system's
 SYSTEM_SHARED = 1024  # counted by cuobjdump in units that have dynamic shared memory
-HEAD = ("# What the compiler made of each kernel (scripts/cuda_resources.py --write): registers of a thread, threads and\n"
-        "# bytes of shared memory of a block, matrix operations in the code (mma.sync, wgmma).\n")
+HEAD = ("# What the compiler made of each kernel (scripts/cuda_resources.py --write): registers of a thread, threads\n"
+        "# and bytes of shared memory of a block, matrix operations in the code (mma.sync, wgmma).\n")
 
 
 def short_names(symbols):
@@ -59,6 +59,7 @@ def disassembled(cuobjdump, path):
         counts = {}
         for name in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)", part):
             counts[name] = counts.get(name, 0) + 1
+        counts["LDG.128"] = len(re.findall(r"\bLDG\.[\w.]*\b128\b", part))
         kernels[symbol] = counts
     return kernels
 
@@ -68,6 +69,8 @@ def instruction_complaints(name, counts):
     for part, word in (("Wgmma", "HGMMA"), ("Mma", "HMMA")):
         if part in name and not counts.get(word):
             complaints.append(f"{name}: no {word}, though it is named for it")
+    if re.match("Read|Copy", name) and not counts["LDG.128"]:
+        complaints.append(f"{name}: no loads of 16 bytes, though it streams")
     return complaints
 
 

@@ -9,7 +9,7 @@
 #     --program FILE   baton_gpu_check; build/release/baton_gpu_check if not told
 #     --build          compiles it here, with nvcc and g++ (under 2 minutes)
 #     --cuda DIR       folder of CUDA 13 for --build
-#     --lib-dir DIR    folder of libcublasLt.so.13, e.g. that of a Python wheel
+#     --lib-dir DIR    folder of libcublasLt.so.13; that of python3's wheels, else the system's, if not told
 #     --time-out N     seconds of each part, in place of its own
 # Exit status: 0 no failure, 1 a failure, 2 refused (binaries of other sources, wrong arguments).
 set -uo pipefail
@@ -48,6 +48,15 @@ skip() {
   [ -z "$require" ] || { echo "gpu_check: FAIL, a GPU is required" >&2; exit 1; }
   exit 0
 }
+# library_of_wheels: prints the folder of cuBLASLt among python3's packages, where PyTorch brings it along
+library_of_wheels() {
+  local packages folder
+  for packages in $(python3 -c 'import site; print(*site.getsitepackages())' 2>/dev/null); do
+    for folder in "$packages"/nvidia/*/lib; do
+      [ ! -e "$folder/libcublasLt.so.13" ] || { echo "$folder"; return; }
+    done
+  done
+}
 # compile FOLDER: builds the program as CMake does
 compile() {
   local folder=$1 root nvcc="" unit pids=() pid
@@ -77,7 +86,8 @@ if [ -n "$build" ]; then
 elif [ -z "$program" ]; then
   program=build/release/baton_gpu_check
   if [ ! -x "$program" ]; then
-    [ -e /dev/nvidiactl ] || skip "this machine has no NVIDIA GPU (no /dev/nvidiactl)"
+    [ -e /dev/nvidiactl ] || command -v nvidia-smi >/dev/null ||
+      skip "this machine has no NVIDIA GPU (neither /dev/nvidiactl nor nvidia-smi)"
     refuse "no $program: bring it along from a build (scripts/cuda_tools.sh, then ninja baton_gpu_check), or --build"
   fi
 fi
@@ -90,6 +100,7 @@ status=$?
 [ $status -ne 77 ] || skip "$gpu"
 [ $status -eq 0 ] || refuse "$program --probe ends with $status: $gpu"
 commit=$(git describe --always --abbrev=12 --exclude='*' --dirty=+ 2>/dev/null) || commit=unknown
+[ -n "$lib_dir" ] || lib_dir=$(library_of_wheels)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
 
 results=$out/results.jsonl log=$out/log.txt

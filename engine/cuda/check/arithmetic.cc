@@ -22,10 +22,21 @@ std::string Hex(uint32_t bits) {
   return text;
 }
 
+// Inputs, and their product by the reference.
+struct Example {
+  const Stream& stream;
+  const uint16_t* a;
+  const uint16_t* b;
+  GemmShape shape;
+  std::string name;
+  const GpuArray<float>& reference;
+};
+
 // Calls `compare` with A (m, k), B (n, k) for each distribution and depth.
 template <typename Compare>
-void ForEachInput(const CheckOptions& options, int m, int n, const Stream& stream,
-                  const Compare& compare) {
+void ForEachExample(const CheckOptions& options, int m, int n, const Compare& compare) {
+  const Stream stream;
+  GpuArray<float> reference(int64_t{m} * n);
   uint32_t seed = 100;
   for (int i = 0; i < kDistributions; ++i) {
     const auto distribution = static_cast<Distribution>(i);
@@ -34,7 +45,9 @@ void ForEachInput(const CheckOptions& options, int m, int n, const Stream& strea
       const GpuArray<uint16_t> a = Inputs({distribution, seed, 1, m, k}, stream),
                                b = Inputs({distribution, seed, 2, n, k}, stream);
       const GemmShape shape{m, n, k};
-      compare(a.get(), b.get(), shape, NameOf(shape) + ", " + NameOf(distribution));
+      Multiply(kReference, a.get(), b.get(), reference, shape, stream);
+      compare(Example{stream, a.get(), b.get(), shape, NameOf(shape) + ", " + NameOf(distribution),
+                      reference});
     }
   }
 }
@@ -64,64 +77,50 @@ uint64_t Differing(std::span<const uint32_t> found, std::span<const uint32_t> ex
 }  // namespace
 
 void CompareInstructions(Report& report, const CheckOptions& options) {
-  constexpr int kM = 192, kN = 520;
-  const Stream stream;
-  GpuArray<float> reference(kM * kN), other(kM * kN);
-  DifferenceCount count(stream);
-  ForEachInput(options, kM, kN, stream,
-               [&](const uint16_t* a, const uint16_t* b, GemmShape shape, const std::string& name) {
-                 Multiply(kReference, a, b, reference, shape, stream);
-                 Multiply(kReference, a, b, other, shape, stream);
-                 report.AddDifferences("S1.a", "mma.sync twice", name,
-                                       count.Of(reference.get(), other.get(), reference.size()));
-                 for (const Kernel kernel : kWgmmaKernels) {
-                   Multiply(kernel, a, b, other, shape, stream);
-                   report.AddDifferences("S1.a", "mma.sync = " + NameOf(kernel), name,
-                                         count.Of(reference.get(), other.get(), reference.size()));
-                 }
-               });
+  ForEachExample(options, 192, 520, [&](const Example& given) {
+    GpuArray<float> other(given.reference.size());
+    DifferenceCount count(given.stream);
+    for (const Kernel kernel : kKernels) {  // the reference, too: twice the same
+      Multiply(kernel, given.a, given.b, other, given.shape, given.stream);
+      report.AddDifferences("S1.a", "mma.sync = " + NameOf(kernel), given.name,
+                            count.Of(given.reference.get(), other.get(), other.size()));
+    }
+  });
 }
 
 void CompareSwapped(Report& report, const CheckOptions& options) {
-  constexpr int kM = 72, kN = 264;
-  const Stream stream;
-  GpuArray<float> reference(kM * kN), other(kM * kN);
-  DifferenceCount count(stream);
-  ForEachInput(options, kM, kN, stream,
-               [&](const uint16_t* a, const uint16_t* b, GemmShape shape, const std::string& name) {
-                 Multiply(kReference, a, b, reference, shape, stream);
-                 for (const Kernel kernel : {kReference, Kernel{8}, Kernel{64}, Kernel{256}}) {
-                   Multiply(kernel, b, a, other, {shape.n, shape.m, shape.k}, stream);
-                   report.AddDifferences(
-                       "S1.b", "mma.sync = swapped " + NameOf(kernel), name,
-                       count.OfSwapped(reference.get(), other.get(), shape.m, shape.n));
-                 }
-               });
+  ForEachExample(options, 72, 264, [&](const Example& given) {
+    const auto [m, n, k] = given.shape;
+    GpuArray<float> other(given.reference.size());
+    DifferenceCount count(given.stream);
+    for (const Kernel kernel : kKernels) {
+      Multiply(kernel, given.b, given.a, other, {n, m, k}, given.stream);
+      report.AddDifferences("S1.b", "mma.sync = swapped " + NameOf(kernel), given.name,
+                            count.OfSwapped(given.reference.get(), other.get(), m, n));
+    }
+  });
 }
 
 void CompareRows(Report& report, const CheckOptions& options) {
   constexpr int kM = 1000, kN = 1024;
-  const Stream stream;
-  GpuArray<float> all(kM * kN);
-  DifferenceCount count(stream);
-  ForEachInput(
-      options, kM, kN, stream,
-      [&](const uint16_t* a, const uint16_t* b, GemmShape shape, const std::string& name) {
-        Multiply(kReference, a, b, all, shape, stream);
-        for (const Kernel kernel : {kReference, Kernel{8}, Kernel{64}, Kernel{128}, Kernel{256}}) {
-          uint64_t differing = 0;
-          for (const int m : {1, 2, 3, 8, 17, 64, 65, 128, 1000}) {
-            // At the start, and where rows have another place and other neighbours.
-            for (const int first : {0, std::min(37, kM - m), kM - m}) {
-              GpuArray<float> some(int64_t{m} * kN);
-              Multiply(kernel, a + int64_t{first} * shape.k, b, some, {m, kN, shape.k}, stream);
-              differing += count.Of(all.get() + int64_t{first} * kN, some.get(), some.size());
-            }
-          }
-          report.AddDifferences("S1.d", "rows at M 1 to 1000, three places, " + NameOf(kernel),
-                                name, differing);
+  ForEachExample(options, kM, kN, [&](const Example& given) {
+    const int k = given.shape.k;
+    DifferenceCount count(given.stream);
+    for (const Kernel kernel : kKernels) {
+      uint64_t differing = 0;
+      for (const int m : {1, 2, 3, 8, 17, 64, 65, 128, kM}) {
+        GpuArray<float> some(int64_t{m} * kN);
+        // At the start, and where rows have another place and other neighbours.
+        for (const int first : {0, std::min(37, kM - m), kM - m}) {
+          Multiply(kernel, given.a + int64_t{first} * k, given.b, some, {m, kN, k}, given.stream);
+          differing +=
+              count.Of(given.reference.get() + int64_t{first} * kN, some.get(), some.size());
         }
-      });
+      }
+      report.AddDifferences("S1.d", "rows at M 1 to 1000, three places, " + NameOf(kernel),
+                            given.name, differing);
+    }
+  });
 }
 
 void ComparePredictions(Report& report, const CheckOptions& options) {
@@ -139,7 +138,7 @@ void ComparePredictions(Report& report, const CheckOptions& options) {
                b = Inputs({shape.distribution, shape.seed, 2, shape.n, shape.k}, stream);
     GpuArray<float> c(int64_t{shape.m} * shape.n);
     const std::string name = NameOf(gemm) + ", " + NameOf(shape.distribution);
-    for (const Kernel kernel : {kReference, Kernel{8}, Kernel{64}, Kernel{128}, Kernel{256}}) {
+    for (const Kernel kernel : kKernels) {
       Multiply(kernel, a.get(), b.get(), c, gemm, stream);
       stream.Wait();
       const std::vector<uint32_t> found = BitsOf(c);

@@ -15,7 +15,7 @@ struct Kernel {
   int tile_n = 0;  // 0: mma.sync
 };
 inline constexpr Kernel kReference{0};
-inline constexpr Kernel kWgmmaKernels[] = {{8}, {64}, {128}, {256}};
+inline constexpr Kernel kKernels[] = {kReference, {8}, {64}, {128}, {256}};
 
 inline std::string NameOf(Kernel kernel) {
   return kernel.tile_n == 0 ? "mma.sync" : "wgmma n" + std::to_string(kernel.tile_n);

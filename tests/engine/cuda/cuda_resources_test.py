@@ -60,8 +60,11 @@ NO_WGMMA = """
 __global__ void FaultWgmmaKernel(float* out, float a) { out[threadIdx.x] = a * a; }
 """
 NO_MMA = NO_WGMMA.replace("Wgmma", "Mma")
+NARROW = """
+__global__ void ReadKernel(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }
+"""
 GOOD = NO_WGMMA.replace("Wgmma", "")
-LAUNCHES = {name: (128, 0) for name in ("FaultKernel", "FaultWgmmaKernel", "FaultMmaKernel")}
+LAUNCHES = {name: (128, 0) for name in ("FaultKernel", "FaultWgmmaKernel", "FaultMmaKernel", "ReadKernel")}
 
 
 class Faults(unittest.TestCase):
@@ -114,6 +117,9 @@ class Faults(unittest.TestCase):
     def test_missing_matrix_operations(self):
         self.assertIn("FaultWgmmaKernel: no HGMMA", self.complaints(NO_WGMMA))
         self.assertIn("FaultMmaKernel: no HMMA", self.complaints(NO_MMA))
+
+    def test_narrow_loads(self):
+        self.assertIn("ReadKernel: no loads of 16 bytes", self.complaints(NARROW))
 
     def test_a_report_in_other_words(self):
         made = self.compiled(GOOD)

@@ -38,7 +38,7 @@ class Script(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_script(self, *arguments, cases=None, probe="echo 'A GPU'", sources=None):
+    def run_script(self, *arguments, cases=None, probe="echo 'A GPU'", sources=None, env=None):
         """cases: what parts do, in bash; None: no double."""
         words = [str(SCRIPT), "--out", str(self.folder / "out"), *arguments]
         if cases is not None:
@@ -48,7 +48,7 @@ class Script(unittest.TestCase):
             double.chmod(0o755)
             words += ["--program", str(double)]
         self.begin = time.monotonic()
-        done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=100, env=env)
         self.seconds = time.monotonic() - self.begin
         return done
 
@@ -108,10 +108,23 @@ class Script(unittest.TestCase):
                       done.stdout)
         self.assertEqual(done.returncode, 0)
 
+    def test_cublaslt_is_found_among_pythons_packages(self):
+        library = self.folder / "packages/nvidia/cublas/lib/libcublasLt.so.13"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        python = self.folder / "bin/python3"
+        python.parent.mkdir()
+        python.write_text(f"#!/bin/sh\necho /nowhere {self.folder}/packages\n")
+        python.chmod(0o755)
+        done = self.run_script("--only", "S1.c", cases={"S1.c": 'line S1.c options 0 "" WARN "$*"'},
+                               env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"})
+        self.assertIn(f"--lib-dir {library.parent}", done.stdout)
+
     def test_a_program_of_other_sources_is_refused(self):
         done = self.run_script(cases={}, sources="0123456789abcdef")
         self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stderr, "is of other sources .0123456789abcdef, the tree has [0-9a-f]{16}.: build it anew")
+        self.assertRegex(done.stderr,
+                         "is of other sources .0123456789abcdef, the tree has [0-9a-f]{16}.: build it anew")
         self.assertFalse((self.folder / "out/results.jsonl").exists())
 
     def test_a_changed_kernel_makes_other_sources(self):
