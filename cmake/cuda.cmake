@@ -24,7 +24,7 @@ if(NOT BATON_CUDA STREQUAL "OFF" AND NOT BATON_SANITIZE)  # sanitizers do not se
       if(CMAKE_MATCH_1 EQUAL 13)
         set(BATON_NVCC ${root}/bin/nvcc)
         get_filename_component(BATON_CUDA_FOLDER ${root} REALPATH)
-        if(version STREQUAL "V13.0.88")
+        if(version STREQUAL "V13.0.88" AND EXISTS ${root}/bin/cuobjdump)
           set(BATON_CUDA_PINNED ON)
         endif()
         find_library(BATON_CUDART cudart_static PATHS ${root}/lib ${root}/lib64 NO_DEFAULT_PATH NO_CACHE REQUIRED)

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that end later (cp.async), as PTX, and what makes them
-// visible to the tensor cores. Device code only.
+// Copies from global to shared memory that end later (cp.async), as PTX, loads of what they
+// brought, and what makes it visible to wgmma. Device code only.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,13 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kGroups>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// Reads 4 bytes, after a wait for the copy and a barrier.
+__device__ __forceinline__ uint32_t LoadShared(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
+  return value;
 }
 
 // Lets wgmma see what this thread has written to shared memory; a barrier must follow.

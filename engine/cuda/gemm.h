@@ -23,8 +23,13 @@ cudaError_t GemmByMma(const uint16_t* a, const uint16_t* b, float* c, GemmShape 
 cudaError_t GemmByWgmma(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape, int tile_n,
                         cudaStream_t stream);
 
-// Returns how both start their kernels.
+// For up to 64 rows, the faster the fewer; correct for more.
+cudaError_t GemmOfFewRows(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
+                          cudaStream_t stream);
+
+// Return how each starts its kernels.
 std::vector<KernelLaunch> MmaLaunches();
+std::vector<KernelLaunch> FewLaunches();
 std::vector<KernelLaunch> WgmmaLaunches();
 
 }  // namespace baton

@@ -96,6 +96,19 @@ void MeasureMatrixRate(Report& report) {
   const double second = MedianMicros(stream, kRepeats, multiply);
   report.Add({"S0.matrix", "own GEMM, bf16 to fp32", "8192 x 8192 x 8192",
               2.0 * kSide * kSide * kSide / first * 1e-6, "TFLOP/s"});
+  // Weights of the widest layer of an 8B model: four times the cache.
+  constexpr int kDepth = 4096, kWidth = 28672;
+  GpuArray<uint16_t> weights(int64_t{kDepth} * kWidth);
+  GPU_CHECK(FillInputs(weights.get(), {Distribution::kNormal, 1, 3, kWidth, kDepth}, stream));
+  for (const int rows : {1, 8, 32}) {
+    const GemmShape few{rows, kWidth, kDepth};
+    const double row_micros = MedianMicros(stream, kRepeats, [&] {
+      GPU_CHECK(GemmOfFewRows(a.get(), weights.get(), c.get(), few, stream));
+    });
+    report.Add({"S0.matrix", "own GEMM of few rows, bytes of weights",
+                std::to_string(rows) + " x 28672 x 4096",
+                static_cast<double>(weights.bytes()) / row_micros * 1e-6, "TB/s"});
+  }
   report.Add({"S0.matrix", "the same GEMM twice", "8192 x 8192 x 8192", Percent(first, second),
               "% apart"});
 }

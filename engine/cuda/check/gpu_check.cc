@@ -83,7 +83,8 @@ int Predict() {
 }
 
 int PrintKernels() {
-  for (const auto& launches : {MmaLaunches(), WgmmaLaunches(), CheckLaunches(), ChainLaunches()})
+  for (const auto& launches :
+       {MmaLaunches(), FewLaunches(), WgmmaLaunches(), CheckLaunches(), ChainLaunches()})
     for (const KernelLaunch& launch : launches)
       std::printf("%d %d %s\n", launch.threads, launch.shared_bytes, launch.kernel);
   return 0;

@@ -10,14 +10,16 @@
 
 namespace baton {
 
-// A GEMM kernel: mma.sync, or wgmma with a tile of so many columns.
+// A GEMM kernel: the reference, the one for few rows, or wgmma with a tile of so many columns.
 struct Kernel {
-  int tile_n = 0;  // 0: mma.sync
+  int tile_n = 0;  // 0: mma.sync; kFewRows
 };
+inline constexpr int kFewRows = -1;
 inline constexpr Kernel kReference{0};
-inline constexpr Kernel kKernels[] = {kReference, {8}, {64}, {128}, {256}};
+inline constexpr Kernel kKernels[] = {kReference, {kFewRows}, {8}, {64}, {128}, {256}};
 
 inline std::string NameOf(Kernel kernel) {
+  if (kernel.tile_n == kFewRows) return "few rows";
   return kernel.tile_n == 0 ? "mma.sync" : "wgmma n" + std::to_string(kernel.tile_n);
 }
 
@@ -37,8 +39,13 @@ inline GpuArray<uint16_t> Inputs(const InputMatrix& matrix, const Stream& stream
 inline void Multiply(Kernel kernel, const uint16_t* a, const uint16_t* b, GpuArray<float>& c,
                      GemmShape shape, const Stream& stream) {
   c.Poison(stream);
-  GPU_CHECK(kernel.tile_n == 0 ? GemmByMma(a, b, c.get(), shape, stream)
-                               : GemmByWgmma(a, b, c.get(), shape, kernel.tile_n, stream));
+  if (kernel.tile_n == kFewRows) {
+    GPU_CHECK(GemmOfFewRows(a, b, c.get(), shape, stream));
+  } else if (kernel.tile_n == 0) {
+    GPU_CHECK(GemmByMma(a, b, c.get(), shape, stream));
+  } else {
+    GPU_CHECK(GemmByWgmma(a, b, c.get(), shape, kernel.tile_n, stream));
+  }
 }
 
 inline const uint32_t* BitsOf(const float* values) {

@@ -27,7 +27,7 @@ uint16_t Half(uint32_t pair, int half) { return static_cast<uint16_t>(pair >> (1
 EmulatedBlock::EmulatedBlock(int n_threads, int shared_bytes, uint32_t seed)
     : threads_(n_threads),
       shared_(kSharedBase + shared_bytes),
-      pieces_((kSharedBase + shared_bytes) / 16, Piece::kNothing),
+      pieces_((kSharedBase + shared_bytes) / 16),
       random_(seed),
       warps_((n_threads + kWarp - 1) / kWarp),
       warpgroups_((n_threads + kWarpgroup - 1) / kWarpgroup),
@@ -109,8 +109,10 @@ void EmulatedBlock::Meet(Meeting& meeting, int size, const std::function<void()>
 
 void EmulatedBlock::Barrier() {
   Meet(barrier_, static_cast<int>(threads_.size()), [&] {
-    for (Piece& piece : pieces_)
-      if (piece == Piece::kShown) piece = Piece::kVisible;
+    for (Piece& piece : pieces_) {
+      piece.is_visible = piece.is_written;
+      piece.is_visible_to_wgmma = piece.is_shown;
+    }
   });
 }
 
@@ -127,7 +129,7 @@ void EmulatedBlock::StartCopy(uint32_t target, const uint16_t* source, bool is_t
     Complain("a copy that 16 bytes do not align");
   Piece* piece = PieceAt(target);
   if (piece == nullptr) return;
-  *piece = Piece::kNothing;  // from now on its bytes may change
+  *piece = {};  // from now on its bytes may change
   const bool is_allowed = std::any_of(sources_.begin(), sources_.end(), [&](const auto& values) {
     return source >= values.data() && source + 8 <= values.data() + values.size();
   });
@@ -160,16 +162,29 @@ void EmulatedBlock::WaitForCopies(int max_groups) {
   while (static_cast<int>(thread.copy_groups.size()) > max_groups) {
     for (const Copy& copy : thread.copy_groups.front()) {
       Write(copy, thread);
-      *PieceAt(copy.target) = Piece::kWritten;
+      *PieceAt(copy.target) = {.is_written = true};
     }
     thread.copy_groups.pop_front();
   }
 }
 
+uint32_t EmulatedBlock::LoadShared(uint32_t address) {
+  const Piece* piece = PieceAt(address);
+  if (piece == nullptr) return 0;
+  if (!piece->is_written) {
+    Complain("a load of what no copy has brought, or a later one overwrites");
+  } else if (!piece->is_visible) {
+    Complain("a load of what no barrier has passed");
+  }
+  uint32_t value;
+  std::memcpy(&value, &shared_[address], sizeof value);
+  return value;
+}
+
 void EmulatedBlock::ShowToWgmma() {
   Thread& thread = threads_[thread_];
   for (const uint32_t address : thread.written)
-    if (Piece* piece = PieceAt(address); *piece == Piece::kWritten) *piece = Piece::kShown;
+    if (Piece* piece = PieceAt(address); piece->is_written) piece->is_shown = true;
   thread.written.clear();
 }
 
@@ -259,10 +274,13 @@ uint16_t EmulatedBlock::ReadOperand(uint64_t descriptor, int row, int column) {
   const uint32_t address = linear ^ (linear >> 7 & 7) << 4;
   const Piece* piece = PieceAt(address);
   if (piece == nullptr) return 0;
-  if (*piece == Piece::kNothing)
+  if (!piece->is_written) {
     Complain("wgmma reads what no copy has brought, or a later one overwrites");
-  if (*piece == Piece::kWritten) Complain("wgmma reads what was not shown by fence.proxy.async");
-  if (*piece == Piece::kShown) Complain("wgmma reads what no barrier has passed");
+  } else if (!piece->is_shown) {
+    Complain("wgmma reads what was not shown by fence.proxy.async");
+  } else if (!piece->is_visible_to_wgmma) {
+    Complain("wgmma reads what no barrier has passed");
+  }
   uint16_t value;
   std::memcpy(&value, &shared_[address], sizeof value);
   return value;

@@ -52,6 +52,7 @@ class EmulatedBlock {
   void StartCopy(uint32_t target, const uint16_t* source, bool is_there);
   void CommitCopies();
   void WaitForCopies(int max_groups);
+  uint32_t LoadShared(uint32_t address);
   void ShowToWgmma();
   void Mma(float* d, const uint32_t* a, const uint32_t* b);
   void WarpgroupFence();
@@ -88,7 +89,13 @@ class EmulatedBlock {
     int n_arrived = 0;
     int64_t round = 0;
   };
-  enum class Piece : uint8_t { kNothing, kWritten, kShown, kVisible };
+  // State of 16 bytes: whether threads may load them, and whether wgmma may read them.
+  struct Piece {
+    bool is_written = false;
+    bool is_visible = false;  // a barrier has followed
+    bool is_shown = false;    // fence.proxy.async has followed
+    bool is_visible_to_wgmma = false;
+  };
 
   static void Entry();
   void Yield();

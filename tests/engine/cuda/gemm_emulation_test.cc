@@ -9,6 +9,7 @@
 // Found in tests/engine/cuda/emulated first.
 #include "engine/cuda/mma.cuh"
 // These use it.
+#include "engine/cuda/gemm_few.cuh"
 #include "engine/cuda/gemm_mma.cuh"
 #include "engine/cuda/gemm_wgmma.cuh"
 
@@ -66,6 +67,11 @@ Product RunGrid(const Prediction& shape, int columns, int rows, int n_threads, i
 Product ByMma(const Prediction& shape, uint32_t seed) {
   return RunGrid(shape, kBlockColumns, 16, kWarps * 32, 0, seed, GemmMmaKernel);
 }
+template <int kTileM>
+Product OfFewRows(const Prediction& shape, uint32_t seed) {
+  return RunGrid(shape, kWeightRows, kTileM, kFewThreads, kFewSharedBytes<kTileM>, seed,
+                 GemmFewMmaKernel<kTileM>);
+}
 template <int kTileN>
 Product ByWgmma(const Prediction& shape, uint32_t seed) {
   return RunGrid(shape, kTileN, kTileM, kThreads, kSharedBytes<kTileN>, seed,
@@ -96,6 +102,10 @@ void CheckAll(Product (*multiply)(const Prediction& shape, uint32_t seed)) {
 }
 
 TEST_CASE("mma.sync: outputs have the predicted digests") { CheckAll(ByMma); }
+TEST_CASE("few rows, 8: outputs have the predicted digests") { CheckAll(OfFewRows<8>); }
+TEST_CASE("few rows, 16: outputs have the predicted digests") { CheckAll(OfFewRows<16>); }
+TEST_CASE("few rows, 32: outputs have the predicted digests") { CheckAll(OfFewRows<32>); }
+TEST_CASE("few rows, 64: outputs have the predicted digests") { CheckAll(OfFewRows<64>); }
 TEST_CASE("wgmma n8: outputs have the predicted digests") { CheckAll(ByWgmma<8>); }
 TEST_CASE("wgmma n64: outputs have the predicted digests") { CheckAll(ByWgmma<64>); }
 TEST_CASE("wgmma n128: outputs have the predicted digests") { CheckAll(ByWgmma<128>); }
@@ -108,6 +118,30 @@ TEST_CASE("wgmma n256: one shape at several orders of threads and copies") {
     CHECK(product.complaints == std::set<std::string>{});
     CHECK(product.bits == expected);
   }
+}
+
+// Loads the piece of another thread: with a barrier, without one, or before the copy has ended.
+void LoadOfAnother(const uint16_t* a, bool has_wait, bool has_barrier) {
+  const uint32_t place = SharedBase();
+  CopyPiece(place + threadIdx.x * 16, a + threadIdx.x * 8, true);
+  CommitCopies();
+  if (has_wait) WaitForCopies<0>();
+  if (has_barrier) __syncthreads();
+  LoadShared(place + (threadIdx.x + 1) % 32 * 16);
+}
+
+TEST_CASE("the emulation notices loads that come too early") {
+  Matrix a({Distribution::kNormal, 5, 1, 1, 256}, 1, 1);
+  const auto complaints = [&](bool has_wait, bool has_barrier) {
+    EmulatedBlock block(32, 512, 3);
+    block.AllowSource(a.span());
+    return block.Run({}, [&] { LoadOfAnother(a.values(), has_wait, has_barrier); });
+  };
+  using Complaints = std::set<std::string>;
+  CHECK(complaints(true, true) == Complaints{});
+  CHECK(complaints(true, false).contains("a load of what no barrier has passed"));
+  CHECK(complaints(false, true) ==
+        Complaints{"a load of what no copy has brought, or a later one overwrites"});
 }
 
 // One tile of (64, 8), with a fault.

@@ -14,6 +14,7 @@ template <int kGroups>
 void WaitForCopies() {
   EmulatedBlock::Now().WaitForCopies(kGroups);
 }
+inline uint32_t LoadShared(uint32_t address) { return EmulatedBlock::Now().LoadShared(address); }
 inline void ShowToWgmma() { EmulatedBlock::Now().ShowToWgmma(); }
 
 }  // namespace baton
