@@ -1,8 +1,10 @@
 // S1: is the order of sums all that decides bits? Kernels against each other and against the model
 // of the tensor cores' dot product.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "engine/cuda/check/parts.h"
 #include "engine/cuda/check/predictions.h"

@@ -3,7 +3,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "engine/cuda/check/chain_kernels.h"

@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <type_traits>
+
 #include "engine/cuda/check/gpu.h"
 
 namespace baton {

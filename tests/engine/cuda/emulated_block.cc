@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "common/check.h"
 #include "engine/numerics/tensor_core_dot.h"

@@ -2,8 +2,11 @@
 // whatever the order of threads and copies. What the emulation must notice is tried with kernels
 // that lack it. PTX itself is not run: its forms are cuda_resources_test's.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <set>
+#include <vector>
 
 #include "engine/cuda/check/predictions.h"
 // Found in tests/engine/cuda/emulated first.

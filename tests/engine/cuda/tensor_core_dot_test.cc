@@ -6,7 +6,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <random>
+#include <sstream>
 #include <vector>
 
 #include "engine/cuda/check/predictions.h"
