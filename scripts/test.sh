@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
 # test, the licences of what it links, then selected tests under AddressSanitizer + UBSan and under
-# ThreadSanitizer, then every fuzz target for 20 s.
+# ThreadSanitizer, then every fuzz target for 20 s. CUDA's compiler comes from PyPI; where that does not answer, the
+# CUDA side is neither built nor checked, and the end says so.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/stages.sh
 
 format() {  # checks that clang-format 14 changes nothing
-  git ls-files '*.cc' '*.h' | xargs clang-format-14 --dry-run --Werror
+  git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
 }
 build() {  # preset, targets...
   local preset=$1
@@ -27,7 +28,15 @@ run_tests() {  # preset, arguments of ctest; tells what failed again at the end,
   return 1
 }
 
+cuda_tools() {
+  scripts/cuda_tools.sh && return
+  [ $? -eq 3 ] || return 1
+  without_cuda=1
+}
+without_cuda=
+
 stage "packages" scripts/packages.sh
+stage "CUDA's compiler" cuda_tools
 stage "format" format
 stage "build release" build release all
 stage "test release" run_tests release
@@ -38,4 +47,7 @@ if [ "${1:-}" != quick ]; then
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" run_tests tsan -L tsan
   stage "fuzz" scripts/fuzz.sh 20
+fi
+if [ -n "$without_cuda" ]; then
+  echo "== CUDA: NOT BUILT AND NOT CHECKED, its compiler did not come from PyPI (see stage \"CUDA's compiler\")"
 fi

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/quantize/checkpoint_quantizer.h"
+#include "engine/cpu/quantize/checkpoint_quantizer.h"
 #include "server/config/model_folder.h"
 #include "server/process/load_progress.h"
 

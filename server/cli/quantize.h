@@ -1,5 +1,5 @@
 // `baton quantize MODEL --to int8|int4`: writes a checkpoint with integer weights
-// (engine/quantize/checkpoint_quantizer.h), with progress on stdout. Called on the main thread.
+// (engine/cpu/quantize/checkpoint_quantizer.h), with progress on stdout. Called on the main thread.
 #pragma once
 
 #include "server/cli/command_line.h"

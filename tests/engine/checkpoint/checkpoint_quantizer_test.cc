@@ -1,6 +1,6 @@
 // baton quantize: its checkpoint, loaded with the same dtype, is bit by bit the model that the
 // dtype makes of the original.
-#include "engine/quantize/checkpoint_quantizer.h"
+#include "engine/cpu/quantize/checkpoint_quantizer.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

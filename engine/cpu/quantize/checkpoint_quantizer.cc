@@ -1,4 +1,4 @@
-#include "engine/quantize/checkpoint_quantizer.h"
+#include "engine/cpu/quantize/checkpoint_quantizer.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,136 @@
+// A block of GPU threads on one thread of the host: kernels that are written as device code
+// (engine/cuda/*.cuh) run on it, with the primitives of tests/engine/cuda/emulated in place of PTX.
+//
+// Threads take turns in an order that a seed draws, at every point where they wait for each other.
+// Copies end as early or as late as they may, drawn by the seed, too; matrix operations read shared
+// memory as late as they may, and their sums are hidden meanwhile. So a missing wait shows as a
+// wrong result or a complaint. The values of matrix operations are those of
+// engine/numerics/tensor_core_dot.h. One block at a time; not thread-safe.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+struct ThreadIndex {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+class EmulatedBlock {
+ public:
+  // `shared_bytes`: dynamic shared memory, which begins at an address that only 16 divides.
+  EmulatedBlock(int n_threads, int shared_bytes, uint32_t seed);
+  ~EmulatedBlock();
+  EmulatedBlock(const EmulatedBlock&) = delete;
+  EmulatedBlock& operator=(const EmulatedBlock&) = delete;
+
+  // Memory that copies may read; everything else is a complaint.
+  void AllowSource(std::span<const uint16_t> values);
+
+  // Runs the kernel's body once per thread. Returns what was wrong, each kind once; empty: nothing.
+  std::set<std::string> Run(ThreadIndex block, const std::function<void()>& body);
+
+  // The block that runs now, and its thread.
+  static EmulatedBlock& Now();
+  ThreadIndex thread_index() const { return {static_cast<unsigned>(thread_), 0, 0}; }
+  ThreadIndex block_index() const { return block_; }
+
+  // ---- primitives, called by kernels ----
+  uint32_t SharedBase() const { return kSharedBase; }
+  void Barrier();
+  void StartCopy(uint32_t target, const uint16_t* source, bool is_there);
+  void CommitCopies();
+  void WaitForCopies(int max_groups);
+  uint32_t LoadShared(uint32_t address);
+  void ShowToWgmma();
+  void Mma(float* d, const uint32_t* a, const uint32_t* b);
+  void WarpgroupFence();
+  void Wgmma(int n, float* d, uint64_t a, uint64_t b);
+  void WarpgroupCommit();
+  void WarpgroupWait(int max_groups);
+
+ private:
+  static constexpr uint32_t kSharedBase = 0x410;
+
+  struct Copy {
+    uint32_t target;
+    const uint16_t* source;  // null: zeros
+  };
+  // A matrix operation of a warpgroup: where each of its threads has the sums.
+  struct Operation {
+    int n;
+    uint64_t a, b;
+    std::vector<float*> sums;
+  };
+  struct Thread {
+    ucontext_t context = {};
+    std::vector<char> stack;
+    bool has_ended = false;
+    std::vector<Copy> open_copies;
+    std::deque<std::vector<Copy>> copy_groups;
+    std::set<uint32_t> written;  // pieces that it has written and not shown
+    bool has_fenced = false;     // since it last waited for sums
+    std::map<float*, std::vector<float>>
+        hidden_sums;  // by place: values while operations are under way
+  };
+  // Threads that do one thing together: the last one to come does it.
+  struct Meeting {
+    int n_arrived = 0;
+    int64_t round = 0;
+  };
+  // State of 16 bytes: whether threads may load them, and whether wgmma may read them.
+  struct Piece {
+    bool is_written = false;
+    bool is_visible = false;  // a barrier has followed
+    bool is_shown = false;    // fence.proxy.async has followed
+    bool is_visible_to_wgmma = false;
+  };
+
+  static void Entry();
+  void Yield();
+  void Meet(Meeting& meeting, int size, const std::function<void()>& last_does);
+  void Complain(const std::string& what) { complaints_.insert(what); }
+  void Write(const Copy& copy, Thread& writer);
+  Piece* PieceAt(uint32_t address);
+  // Reads row `row` at `column` of a tile as wgmma does.
+  uint16_t ReadOperand(uint64_t descriptor, int row, int column);
+  void Execute(const Operation& operation, int warpgroup);
+
+  std::vector<Thread> threads_;
+  std::vector<uint8_t> shared_;
+  std::vector<Piece> pieces_;  // of 16 bytes
+  std::vector<std::span<const uint16_t>> sources_;
+  std::mt19937 random_;
+  std::set<std::string> complaints_;
+  std::function<void()> body_;
+  ThreadIndex block_;
+  ucontext_t main_ = {};
+  int thread_ = 0;
+  int64_t n_events_ = 0;  // that let others go on
+  Meeting barrier_;
+  std::vector<Meeting> warps_, warpgroups_;
+  // By warp: the operands that its lanes have brought.
+  struct WarpOperands {
+    float* d[32];
+    const uint32_t* a[32];
+    const uint32_t* b[32];
+  };
+  std::vector<WarpOperands> warp_operands_;
+  // By warpgroup.
+  std::vector<Operation> arriving_;
+  std::vector<std::vector<Operation>> open_operations_;
+  std::vector<std::deque<std::vector<Operation>>> operation_groups_;
+};
+
+}  // namespace baton
