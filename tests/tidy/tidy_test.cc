@@ -39,6 +39,7 @@ TEST_CASE("third-party headers stay behind their fences") {
       fence("yaml-cpp/",
             file.path == "common/settings.cc" || file.path == "planner/partition_table.cc");
       fence("openssl/ssl", file.path.starts_with("server/http/tls_"));
+      fence("curl/", file.path == "server/pull/curl_library.h");
       fence("isa-l", file.path == "kvtransfer/protocol/crc32c.cc");
       fence("prometheus/", file.path.starts_with("common/metrics"));
       fence("cuda", file.path.starts_with("engine/cuda/"));
