@@ -21,6 +21,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void SetTotal(double total) { line_.SetTotal(total); }
+  void AddToTotal(double more) { line_.SetTotal(line_.total() + more); }
   void Show(double done, std::string_view part = "");  // part: what is being done, on a bar only
   void Next(std::string_view part);    // kParts: `part` begins, all before it are done
   void Note(const std::string& line);  // a whole line, above the bar

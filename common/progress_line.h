@@ -19,6 +19,7 @@ class ProgressLine {
   ProgressLine(std::string what, ProgressUnit unit, double total, absl::Time start);
 
   void SetTotal(double total) { total_ = total; }
+  double total() const { return total_; }
   // done: so far, of total. The first call's value is what was there before, which no rate counts.
   void Take(double done, absl::Time now);
   double fraction() const;  // 0 to 1
