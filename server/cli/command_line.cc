@@ -21,7 +21,7 @@ constexpr char kHelp[] =
   baton serve --demo           the small model that comes along: try this first
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
-  baton doctor [MODEL]         the machine; what of MODEL is supported
+  baton doctor [MODEL] [--cluster URL]  the machine, MODEL, a running cluster
   baton top [URL]              what a running cluster does; --key-file FILE
   baton key NAME >> FILE       a new API key, shown once; FILE gets its hash
   baton bench [--help]         speed beside the machine's limits
@@ -112,6 +112,8 @@ struct Parser {
     metrics = AddCommand(&app, "metrics", false);
     metrics->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
+    doctor->add_option("--cluster", out.doctor.cluster_url);
+    doctor->add_option("--key-file", out.doctor.key_file);
     DeclareKey();
     version_command = AddCommand(&app, "version", false);
     DeclarePull();

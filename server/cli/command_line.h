@@ -62,6 +62,12 @@ struct TuneCommand {
   RelayTuningOptions options;
 };
 
+// baton doctor [MODEL] [--cluster URL] [--key-file FILE]
+struct DoctorCommand {
+  std::string cluster_url;  // of a router's API; empty: this host alone
+  std::string key_file;     // its first word is the key; empty: there are no keys
+};
+
 // baton top [URL] [--key-file FILE]
 struct TopCommand {
   std::string url = "http://127.0.0.1:8000";
@@ -81,6 +87,7 @@ struct CommandLine {
   QuantizeCommand quantize;      // of kQuantize
   TuneCommand tune;              // of kTune
   NewKeyCommand new_key;         // of kKey
+  DoctorCommand doctor;          // of kDoctor, beside the settings
   TopCommand top;                // of kTop
   std::function<int()> bench;    // of kBench
 

@@ -167,7 +167,7 @@ int Run(CommandLine* line) {
     case Command::kDecode:
       return RunRole(line, "decode");
     case Command::kDoctor:
-      return RunDoctor(line->config);
+      return RunDoctor(line->config, line->doctor);
     case Command::kKey:
       return RunNewKey(line->new_key);
     case Command::kPull:

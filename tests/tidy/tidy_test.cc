@@ -196,6 +196,8 @@ TEST_CASE("deadlines and durations go by a clock that is never set") {
       {"common/log.cc", "log lines"},
       {"proto/cluster_certificate.cc", "expiry of certificates"},
       {"server/api/api_front.cc", "`created` of answers"},
+      {"server/cli/doctor.cc", "expiry of certificates"},
+      {"server/cli/fleet_report.cc", "clocks of hosts beside each other"},
       {"server/api/served_model.cc", "`created` of models, templates that show the day"},
       {"server/http/tls_context.cc", "expiry of certificates"}};
   const std::vector<std::string> clocks = {
