@@ -186,7 +186,7 @@ OwnModel CheckModel(const Config& config, Report* report) {
           .numerics_id = (*backend)->numerics_id()};
 }
 
-// How fast KV goes between two processes' ends on this host, beside bare sockets.
+// How fast KV goes between two ends in this process, beside bare sockets.
 void CheckLoopback(Report* report) {
   const auto results = MeasureTransfer({.seconds = 0.1, .handoff_bytes = kLinkBytes});
   if (!results.ok()) {

@@ -63,7 +63,6 @@ class CurlFetches {
 
   // id: of no fetch that runs. The sink lives until the fetch has ended.
   void Start(int64_t id, const FetchRequest& request, FetchSink* sink);
-  size_t n_running() const { return running_.size(); }
   // Moves bytes until something happens, for `timeout` at most; returns what has ended.
   std::vector<FetchEnd> Wait(absl::Duration timeout);
 

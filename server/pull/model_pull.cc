@@ -67,8 +67,8 @@ struct ModelPull::Download {
 
 ModelPull::ModelPull(const CurlLibrary& curl, PullOptions options)
     : options_(std::move(options)),
-      fetches_(curl, options_.fetch),
-      bar_("pulling", ProgressUnit::kBytes, 0) {}
+      bar_("pulling", ProgressUnit::kBytes, 0),
+      fetches_(curl, options_.fetch) {}
 
 ModelPull::~ModelPull() = default;
 

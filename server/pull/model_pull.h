@@ -64,11 +64,11 @@ class ModelPull {
   HubQuestion Question(const std::string& file) const;
 
   const PullOptions options_;
-  CurlFetches fetches_;
   ProgressBar bar_;
   std::optional<HubRepo> repo_;
   std::string commit_;
   std::vector<std::unique_ptr<Download>> downloads_;
+  CurlFetches fetches_;  // ends before what it writes to
   int64_t next_id_ = 0;
   int64_t done_bytes_ = 0;     // of whole files
   int64_t fetched_bytes_ = 0;  // that came over the network
