@@ -23,6 +23,7 @@
 #include "engine/load_backend.h"
 #include "engine/step/backend.h"
 #include "engine/threads/compute_pool.h"
+#include "kvtransfer/links/ucx_lanes.h"
 #include "kvtransfer/transfer.h"
 #include "server/cli/certificate_report.h"
 #include "server/cli/fleet_report.h"
@@ -135,7 +136,13 @@ void CheckTransfer(const Config& config, Report* report) {
   const TransferFacts facts{.incarnation = RandomId()};
   const auto transfer = Transfer::Start(options, facts, pool, [](TransferEvent) {});
   if (transfer.ok()) {
-    report->Good("ucx", absl::StrCat("listens on ", (*transfer)->address()));
+    const auto lanes = UcxLanes(config.cluster.worker_host);
+    if (!lanes.ok()) {
+      report->Bad("ucx", std::string(lanes.status().message()));
+      return;
+    }
+    report->Good("ucx", absl::StrCat("listens on ", (*transfer)->address(),
+                                     ", transports taken: ", absl::StrJoin(*lanes, ", ")));
   } else {
     report->Bad("ucx", std::string(transfer.status().message()));
   }
