@@ -21,8 +21,8 @@ absl::StatusOr<std::string> DemoFolder();
 // Sets model->path to an absolute folder with a config.json (or a file, or random:<absolute file>),
 // and model->name if it is empty. Takes as path a folder, a GGUF file, a hub id in the local
 // Hugging Face cache (org/name, or org/name@revision), or random:<config.json>. Nothing is
-// downloaded here (baton pull). InvalidArgument: the path is empty. NotFound: there is no such model; the error says
-// which places were searched and what to run or change.
+// downloaded here (baton pull). InvalidArgument: the path is empty. NotFound: there is no such
+// model; the error says which places were searched and what to run or change.
 absl::Status ResolveModel(ModelConfig* model);
 
 }  // namespace baton

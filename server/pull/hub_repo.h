@@ -1,6 +1,6 @@
 // One model's folder in the hub's cache, as huggingface_hub lays it out ("Understand caching"):
 // blobs/DIGEST with the bytes, snapshots/COMMIT/PATH as relative links to them, refs/REVISION with
-// the commit. What is begun is blobs/DIGEST.incomplete, which either program goes on with. Every
+// the commit. What is begun is blobs/DIGEST.incomplete, which the next pull goes on with. Every
 // name appears when it is whole. One thread; other processes may use the folder.
 #pragma once
 
