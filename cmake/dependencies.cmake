@@ -37,6 +37,7 @@ baton_require(libssl-dev OpenSSL)
 baton_require_pkg(prometheus-cpp-dev PROMETHEUS prometheus-cpp-core)
 baton_require_pkg(libxxhash-dev XXHASH libxxhash)
 baton_require_pkg(libisal-dev ISAL libisal)
+baton_require_pkg(libcurl4-openssl-dev CURL libcurl)  # its headers: the library is loaded by `baton pull` alone
 find_program(BATON_CARGO cargo)
 if(NOT BATON_CARGO)
   list(APPEND BATON_MISSING cargo-web)

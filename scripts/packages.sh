@@ -8,7 +8,7 @@ packages=(
   build-essential cmake ninja-build ccache mold pkg-config git patch python3 python3-venv ca-certificates
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev libucx-dev
   prometheus-cpp-dev libyaml-cpp-dev catch2 libboost1.81-dev libboost-json1.81-dev
-  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev
+  libboost-system1.81-dev libssl-dev libcli11-dev libxxhash-dev libisal-dev libzstd-dev zlib1g-dev libdnnl-dev libcurl4-openssl-dev
 )
 if [ "${1:-}" != build ]; then
   packages+=(

@@ -14,9 +14,9 @@
 #include "bench/kernels/step_phases.h"
 #include "bench/kernels/step_work.h"
 #include "bench/probed_sample.h"
-#include "bench/progress.h"
 #include "bench/synthetic_prompt.h"
 #include "common/check.h"
+#include "common/progress_bar.h"
 #include "engine/cpu/machine/isa.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/load_backend.h"
@@ -421,7 +421,8 @@ absl::StatusOr<std::unique_ptr<StepBench>> MakeBench(const StepBenchOptions& opt
 absl::StatusOr<std::vector<KernelResult>> MeasureAll(const StepBenchOptions& options,
                                                      StepBench& bench) {
   std::vector<KernelResult> results;
-  Progress progress(options.prompts.size() + options.decode.size());
+  ProgressBar progress("measuring", ProgressUnit::kParts,
+                       static_cast<double>(options.prompts.size() + options.decode.size()));
   for (const int n : options.prompts) {
     progress.Next(absl::StrFormat("prefill of %d tokens", n));
     for (KernelResult& result : bench.Prefill(n)) results.push_back(std::move(result));

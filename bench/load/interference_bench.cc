@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/load/load_client.h"
+#include "common/progress_bar.h"
 
 namespace baton {
 namespace {
@@ -95,9 +96,13 @@ int RunInterferenceBench(const InterferenceBenchOptions& options) {
   RunLoadRequest(client, Prompts(options, 1, options.long_prompt_tokens, 2, 3).front());  // warm-up
   std::vector<double> idle_ms, loaded_ms, long_ttft_ms;
   uint64_t digest = 0;
+  ProgressBar progress("measuring", ProgressUnit::kParts, 2 * options.n_rounds);
   for (int i = 0; i < options.n_rounds; ++i) {
+    progress.Next("streams alone");
     const Round idle = RunRound(client, options, false);
+    progress.Next("streams beside long prompts");
     const Round loaded = RunRound(client, options, true);
+    progress.Finish();
     for (const Round* round : {&idle, &loaded}) {
       if (!round->error.empty()) {
         std::fprintf(stderr, "bench interference: %s\n", round->error.c_str());

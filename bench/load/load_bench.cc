@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/load/idle_probe.h"
+#include "bench/load/latency_plot.h"
 #include "bench/load/load_replay.h"
 #include "bench/load/load_summary.h"
 #include "bench/load/metrics_page.h"
@@ -211,6 +212,14 @@ void PrintPredictions(const MetricsPage& page, boost::json::object* object) {
   }
 }
 
+absl::Status WritePlot(const std::string& path, const LoadSummary& sum, const std::string& label) {
+  std::ofstream file(path);
+  file << LatencyPlot(sum, label);
+  if (file.flush()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("--plot ", path, ": cannot be written; give a file in a folder that is there"));
+}
+
 absl::StatusOr<int> LoadBench::Measure() {
   ASSIGN_OR_RETURN(const GoodputJudge judge, Prepare());
   const auto before = MetricsPage::Fetch(url_);  // of another server there may be none
@@ -230,6 +239,8 @@ absl::StatusOr<int> LoadBench::Measure() {
     if (options_.detailed) AddDetails(run.outcomes, &object);
     std::printf("%s\n", boost::json::serialize(object).c_str());
   }
+  if (!options_.plot_file.empty())
+    RETURN_IF_ERROR(WritePlot(options_.plot_file, sum, options_.label));
   return sum.failed == 0 ? 0 : 1;
 }
 

@@ -26,6 +26,7 @@ struct LoadBenchOptions {
   bool find_rate = false;
   int n_warmup = 4;  // requests before the clock starts, not counted
   bool json = false;
+  std::string plot_file;  // a picture of TTFT and ITL, as SVG; empty: none
   bool detailed = false;  // json has a row of every request: input_lens, ttfts (s)
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "bench/load/run_progress.h"
 
 namespace baton {
 namespace {
@@ -71,12 +72,17 @@ std::vector<SessionOutcome> RunConversations(const HttpUrl& url,
   if (options.seconds > 0) clock.deadline = clock.start + absl::Seconds(options.seconds);
   std::map<int, std::vector<size_t>> of_user;
   for (size_t i = 0; i < conversations.size(); ++i) of_user[conversations[i].user].push_back(i);
+  RunProgress progress(conversations.size(), options.seconds);
   std::vector<std::thread> users;
   for (const auto& [user, own] : of_user) {
     users.emplace_back([&, own = &own] {
-      for (const size_t i : *own) outcomes[i] = Talk(url, conversations[i], clock, options);
+      for (const size_t i : *own) {
+        outcomes[i] = Talk(url, conversations[i], clock, options);
+        progress.OneEnded();
+      }
     });
   }
+  progress.Await(conversations.size(), absl::InfiniteFuture());
   for (std::thread& user : users) user.join();
   return outcomes;
 }

@@ -156,12 +156,14 @@ size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail)
 }
 
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
-                                         bool detail, int at_once, Progress* progress) {
+                                         bool detail, int at_once, ProgressBar* progress) {
   BATON_CHECK(at_once >= 1 && at_once <= rig.ranks());
   RETURN_IF_ERROR(WarmUp(rig, tokens.front()));
   std::vector<TimedSlice> slices = SlicesOf(tokens, detail, at_once, rig.page_tokens());
   MeasuredCost measured;
   for (int round = 1; round <= kMaxRounds * rounds; ++round) {
+    if (progress != nullptr && round > rounds)
+      progress->AddToTotal(static_cast<double>(slices.size()));
     for (TimedSlice& slice : slices) {
       if (progress != nullptr) {
         progress->Next(absl::StrFormat("tokens %d to %d of %d", slice.begin, slice.end, slice.n));

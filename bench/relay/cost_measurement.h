@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "bench/progress.h"
 #include "bench/relay/relay_rig.h"
 #include "bench/relay/relay_simulation.h"
+#include "common/progress_bar.h"
 
 namespace baton {
 
@@ -33,8 +33,9 @@ PrefillCost FitSlices(const std::vector<MeasuredSlice>& slices, PrefillCost begi
 // does); the mean of their times counts. detail: also short slices, for the constants of small
 // batches.
 absl::StatusOr<MeasuredCost> MeasureCost(RelayRig& rig, const std::vector<int>& tokens, int rounds,
-                                         bool detail, int at_once, Progress* progress);
-// Number of measurements that the rounds take, for a Progress.
+                                         bool detail, int at_once, ProgressBar* progress);
+// Number of measurements that the rounds take, for a ProgressBar; rounds that a bad fit takes
+// beyond add to it.
 size_t CostMeasurements(const std::vector<int>& tokens, int rounds, bool detail);
 
 }  // namespace baton

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "bench/progress.h"
 #include "bench/relay/relay_clusters.h"
 #include "bench/relay/simulated_claims.h"
 #include "bench/relay/simulated_schemes.h"
+#include "common/progress_bar.h"
 
 namespace baton {
 namespace {
@@ -68,7 +68,10 @@ absl::Status RunRelaySimulation(const RelaySimulationOptions& options) {
     ASSIGN_OR_RETURN(clusters.emplace_back(), ClusterByName(shape));
   }
   {
-    Progress progress(clusters.size() * (options.links.size() * options.ranks.size() + 1) + 1);
+    ProgressBar progress(
+        "simulating", ProgressUnit::kParts,
+        static_cast<double>(clusters.size() * (options.links.size() * options.ranks.size() + 1) +
+                            1));
     for (NamedCluster& cluster : clusters) {
       for (const double link : options.links) {
         for (const int ranks : options.ranks) {

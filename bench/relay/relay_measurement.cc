@@ -80,7 +80,7 @@ class Measurement {
   Measurement(const RelayMeasurementOptions& options, double link, RelayRig& rig)
       : options_(options), link_(link), rig_(rig), turns_(TurnsOf(options)) {}
 
-  absl::Status Run(Progress* progress) {
+  absl::Status Run(ProgressBar* progress) {
     // Constants do not depend on the prompt's length. A shorter prompt needs less time, but with
     // few pairs the noise hides the cost of a pair.
     const int fitted = std::min(options_.tokens, kMaxFittedTokens);
@@ -420,8 +420,10 @@ absl::StatusOr<RelayMeasured> MeasureRelay(const RelayMeasurementOptions& option
         std::count(options.schemes.begin(), options.schemes.end(), std::string("pipeline")) > 0;
     ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));
     Measurement measurement(options, link, *rig);
-    Progress progress(CostMeasurements({options.tokens}, kFitRounds, false) +
-                      TurnsOf(options).size() * static_cast<size_t>(options.rounds));
+    ProgressBar progress(
+        "measuring", ProgressUnit::kParts,
+        static_cast<double>(CostMeasurements({options.tokens}, kFitRounds, false) +
+                            TurnsOf(options).size() * static_cast<size_t>(options.rounds)));
     RETURN_IF_ERROR(measurement.Run(&progress));
     if (options.memory) RETURN_IF_ERROR(measurement.MeasureMemory());
     measured.table += measurement.Table();

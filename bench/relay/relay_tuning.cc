@@ -66,7 +66,7 @@ class RealRuns {
   explicit RealRuns(RelayRig& rig) : rig_(rig) {}
 
   absl::StatusOr<std::vector<double>> Improve(const std::vector<double>& start, int tokens,
-                                              Progress& progress) {
+                                              ProgressBar& progress) {
     absl::Status failed;
     std::map<std::vector<int>, double> seconds;  // of the partitions tried
     const PartitionTime time = [&](std::span<const double> slices) {
@@ -109,8 +109,10 @@ absl::StatusOr<RelayTuned> TuneRelay(const RelayTuningOptions& options) {
   rig_options.max_tokens = lengths.back();
   rig_options.with_sink = rig_options.with_wide = false;
   RelayTuned tuned;
-  Progress progress(CostMeasurements(lengths, options.rounds, true) +
-                    (options.measure ? 10 * lengths.size() * options.ranks.size() : 0));
+  ProgressBar progress(
+      "tuning", ProgressUnit::kParts,
+      static_cast<double>(CostMeasurements(lengths, options.rounds, true) +
+                          (options.measure ? 10 * lengths.size() * options.ranks.size() : 0)));
   {
     rig_options.ranks = 1;
     ASSIGN_OR_RETURN(const std::unique_ptr<RelayRig> rig, RelayRig::Start(rig_options));

@@ -54,7 +54,7 @@ constexpr char kLoadHelp[] =
     R"(baton bench load          requests against a running server
   --url http://127.0.0.1:8000  --label NAME  --json  --warmup 4 (requests)
   --max-concurrency 256  --vocab 2048  --seed 1 (of all tokens and times)
-  --detailed (each request)
+  --detailed (each request)  --plot FILE (SVG of TTFT and ITL)
 
 The requests, --requests 100: of a trace (Mooncake's JSON lines), or synthetic
   --trace FILE --scale-lengths 1 --scale-time 1 --max-context 4096
@@ -265,6 +265,7 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     app->add_option("--scale-time", options.workload.trace.time_scale);
     app->add_option("--spread", options.workload.trace.spread_s);
     app->add_flag("--detailed", options.detailed);
+    app->add_option("--plot", options.plot_file);
     app->add_option("--max-context", options.workload.trace.max_context);
     app->add_option("--requests", options.workload.synthetic.n_requests);
     app->add_option("--prompt-tokens", options.workload.synthetic.prompt_tokens);

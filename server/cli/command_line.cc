@@ -21,17 +21,17 @@ constexpr char kHelp[] =
   baton serve --demo           the small model that comes along: try this first
   baton serve MODEL            all roles on this machine
   baton router|prefill|decode  one role, where a cluster has several machines
-  baton doctor [MODEL]         the machine; what of MODEL is supported
+  baton doctor [MODEL] [--cluster URL]  the machine, MODEL, a running cluster
   baton top [URL]              what a running cluster does; --key-file FILE
   baton key NAME >> FILE       a new API key, shown once; FILE gets its hash
   baton bench [--help]         speed beside the machine's limits
+  baton pull ORG/NAME[@REV]    a model of a hub; --hub URL, --token-file FILE
   baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]  integer weights
   baton tune MODEL --out FILE  how ranks of a relay should share its prompts
-  baton config [--keys]        the resolved configuration; --keys explains each
-  baton api | metrics | version  the HTTP API (OpenAPI); metrics; the version
+  baton config [--keys] | api | metrics | version  settings, OpenAPI, metrics
 
-MODEL: a folder in Hugging Face layout, a .gguf file, a hub id in the local
-Hugging Face cache, or random:<config.json> (random weights of that shape).
+MODEL: a folder in Hugging Face layout, a .gguf file, ORG/NAME that was pulled,
+or random:<config.json> (random weights of that shape).
 
   --port 8000          HTTP port, 0 picks one     --host 127.0.0.1
   --grpc-port 8001     gRPC too                   --uds PATH   a Unix socket too
@@ -80,9 +80,9 @@ struct Parser {
   std::string config_file, model;
   bool demo = false, version = false;
   CLI::App *serve = nullptr, *router = nullptr, *prefill = nullptr, *decode = nullptr,
-           *config = nullptr, *doctor = nullptr, *key = nullptr, *quantize = nullptr,
-           *tune = nullptr, *top = nullptr, *bench = nullptr, *api = nullptr, *metrics = nullptr,
-           *version_command = nullptr;
+           *config = nullptr, *doctor = nullptr, *key = nullptr, *pull = nullptr,
+           *quantize = nullptr, *tune = nullptr, *top = nullptr, *bench = nullptr, *api = nullptr,
+           *metrics = nullptr, *version_command = nullptr;
 
   CLI::App* AddCommand(CLI::App* parent, const char* name, bool takes_settings) {
     CLI::App* command = parent->add_subcommand(name, "");
@@ -112,8 +112,11 @@ struct Parser {
     metrics = AddCommand(&app, "metrics", false);
     metrics->add_flag("--markdown", out.write_reference);
     doctor = AddCommand(&app, "doctor", true);
+    doctor->add_option("--cluster", out.doctor.cluster_url);
+    doctor->add_option("--key-file", out.doctor.key_file);
     DeclareKey();
     version_command = AddCommand(&app, "version", false);
+    DeclarePull();
     quantize = AddCommand(&app, "quantize", false);
     quantize->add_option("MODEL", out.quantize.model.path);
     quantize->add_option("--to", out.quantize.to)->check(CLI::IsMember({"int8", "int4"}));
@@ -128,6 +131,7 @@ struct Parser {
     bench_line.Declare(bench);
   }
   void DeclareKey();
+  void DeclarePull();
   void DeclareTune();
 };
 
@@ -139,6 +143,18 @@ void Parser::DeclareKey() {
   key->add_option("--scopes", out.new_key.scopes);
   key->add_option("--rate", entry.requests_per_second)->check(CLI::PositiveNumber);
   key->add_option("--tokens-per-minute", entry.tokens_per_minute)->check(CLI::PositiveNumber);
+}
+
+void Parser::DeclarePull() {
+  PullCommand& command = out.pull;
+  pull = AddCommand(&app, "pull", false);
+  pull->add_option("MODEL", command.model.path);
+  pull->add_option("--hub", command.hub);
+  pull->add_option("--token-file", command.token_file);
+  pull->add_option("--ca", command.ca_file);
+  pull->add_option("--include", command.include)->allow_extra_args(false);
+  pull->add_option("--parallel", command.parallel)->check(CLI::Range(1, 64));
+  pull->add_option("--hf-cache", command.model.hf_cache);
 }
 
 void Parser::DeclareTune() {
@@ -175,8 +191,8 @@ absl::Status UnknownArgument(const Parser& parser, const Settings& settings) {
                                      : absl::StrCat("; did you mean ", nearest, "?")));
   }
   const std::string nearest =
-      NearestWord(name, {"serve", "router", "prefill", "decode", "quantize", "tune", "bench",
-                         "doctor", "key", "top", "config", "api", "metrics", "version"});
+      NearestWord(name, {"serve", "router", "prefill", "decode", "pull", "quantize", "tune",
+                         "bench", "doctor", "key", "top", "config", "api", "metrics", "version"});
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected argument ", word,
                    nearest.empty() ? "; see baton --help"
@@ -228,6 +244,7 @@ Command ChosenCommand(const Parser& parser) {
   if (parser.decode->parsed()) return Command::kDecode;
   if (parser.doctor->parsed()) return Command::kDoctor;
   if (parser.key->parsed()) return Command::kKey;
+  if (parser.pull->parsed()) return Command::kPull;
   if (parser.quantize->parsed()) return Command::kQuantize;
   if (parser.tune->parsed()) return Command::kTune;
   if (parser.top->parsed()) return Command::kTop;
@@ -282,6 +299,10 @@ absl::StatusOr<std::unique_ptr<CommandLine>> ParseCommandLine(
   if (line->command == Command::kKey) {
     RETURN_IF_ERROR(CompleteNewKey(&line->new_key));
     return line;
+  }
+  if (line->command == Command::kPull) {
+    if (!line->pull.model.path.empty()) return line;
+    return absl::InvalidArgumentError("pull needs a model: baton pull ORG/NAME[@REVISION]");
   }
   if (line->command == Command::kQuantize) {
     if (!line->quantize.model.path.empty() && !line->quantize.to.empty()) return line;

@@ -23,11 +23,23 @@ enum class Command {
   kConfig,
   kDoctor,
   kKey,
+  kPull,
   kQuantize,
   kTune,
   kTop,
   kBench,
   kPrint
+};
+
+// baton pull ORG/NAME[@REVISION] [--hub URL] [--token-file FILE] [--include PATTERN]... [--hf-cache
+// DIR]
+struct PullCommand {
+  ModelConfig model;  // path as given; hf_cache: where it goes
+  std::string hub = "https://huggingface.co";
+  std::string token_file;            // empty: no token
+  std::string ca_file;               // authorities of the hub's certificate; empty: the system's
+  std::vector<std::string> include;  // patterns of files; empty: what serving needs
+  int parallel = 4;                  // files at a time
 };
 
 // baton quantize MODEL --to int8|int4 [--group 128] [--out DIR]
@@ -50,6 +62,12 @@ struct TuneCommand {
   RelayTuningOptions options;
 };
 
+// baton doctor [MODEL] [--cluster URL] [--key-file FILE]
+struct DoctorCommand {
+  std::string cluster_url;  // of a router's API; empty: this host alone
+  std::string key_file;     // its first word is the key; empty: there are no keys
+};
+
 // baton top [URL] [--key-file FILE]
 struct TopCommand {
   std::string url = "http://127.0.0.1:8000";
@@ -65,9 +83,11 @@ struct CommandLine {
   bool write_reference = false;  // baton config, api, metrics --markdown
   int start_descriptor = -1;     // of a supervised role: has its LaunchSpec; -1: none
   int report_descriptor = -1;    // of a supervised role: takes its reports; -1: none
+  PullCommand pull;              // of kPull
   QuantizeCommand quantize;      // of kQuantize
   TuneCommand tune;              // of kTune
   NewKeyCommand new_key;         // of kKey
+  DoctorCommand doctor;          // of kDoctor, beside the settings
   TopCommand top;                // of kTop
   std::function<int()> bench;    // of kBench
 

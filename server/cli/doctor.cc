@@ -1,8 +1,8 @@
 #include "server/cli/doctor.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "bench/transfer_bench.h"
 #include "common/cgroup.h"
 #include "common/cpus.h"
 #include "common/ids.h"
@@ -21,7 +23,11 @@
 #include "engine/load_backend.h"
 #include "engine/step/backend.h"
 #include "engine/threads/compute_pool.h"
+#include "kvtransfer/links/ucx_lanes.h"
 #include "kvtransfer/transfer.h"
+#include "server/cli/certificate_report.h"
+#include "server/cli/fleet_report.h"
+#include "server/cli/host_report.h"
 #include "server/cli/model_report.h"
 #include "server/config/model_folder.h"
 #include "server/process/worker_placement.h"
@@ -30,23 +36,26 @@ namespace baton {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{256} << 20;
-constexpr rlim_t kWantedDescriptors = 4096;
+constexpr int64_t kLinkBytes = int64_t{32} << 20;  // of a handoff
 
 class Report {
  public:
-  void Good(const std::string& name, const std::string& text) { Line("ok  ", name, text); }
-  void Note(const std::string& name, const std::string& text) { Line("note", name, text); }
-  void Bad(const std::string& name, const std::string& text) {
-    Line("BAD ", name, text);
-    failed_ = true;
+  void Add(const Finding& finding) {
+    static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
+    std::printf("%s  %-14s %s\n", kMarks[static_cast<size_t>(finding.mark)], finding.name.c_str(),
+                finding.text.c_str());
+    std::fflush(stdout);
+    failed_ |= finding.mark == Finding::Mark::kBad;
   }
+  void Add(const std::vector<Finding>& findings) {
+    for (const Finding& finding : findings) Add(finding);
+  }
+  void Good(const std::string& name, const std::string& text) { Add(baton::Good(name, text)); }
+  void Note(const std::string& name, const std::string& text) { Add(baton::Note(name, text)); }
+  void Bad(const std::string& name, const std::string& text) { Add(baton::Bad(name, text)); }
   bool failed() const { return failed_; }
 
  private:
-  static void Line(const char* mark, const std::string& name, const std::string& text) {
-    std::printf("%s  %-14s %s\n", mark, name.c_str(), text.c_str());
-    std::fflush(stdout);
-  }
   bool failed_ = false;
 };
 
@@ -109,22 +118,6 @@ void CheckThreads(const Config& config, Report* report) {
   }
 }
 
-void CheckLimits(Report* report) {
-  rlimit files{}, memlock{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  getrlimit(RLIMIT_MEMLOCK, &memlock);
-  const std::string open_files = absl::StrCat(files.rlim_cur, " open files");
-  if (files.rlim_cur < kWantedDescriptors) {
-    report->Note("nofile", absl::StrCat(open_files, "; raise it for many clients (ulimit -n)"));
-  } else {
-    report->Good("nofile", open_files);
-  }
-  report->Good("memlock", memlock.rlim_cur == RLIM_INFINITY
-                              ? "unlimited"
-                              : absl::StrCat(memlock.rlim_cur >> 10,
-                                             " KiB (enough for tcp; RDMA needs unlimited)"));
-}
-
 struct Free {
   void operator()(std::byte* p) const { std::free(p); }
 };
@@ -143,7 +136,13 @@ void CheckTransfer(const Config& config, Report* report) {
   const TransferFacts facts{.incarnation = RandomId()};
   const auto transfer = Transfer::Start(options, facts, pool, [](TransferEvent) {});
   if (transfer.ok()) {
-    report->Good("ucx", absl::StrCat("listens on ", (*transfer)->address()));
+    const auto lanes = UcxLanes(config.cluster.worker_host);
+    if (!lanes.ok()) {
+      report->Bad("ucx", std::string(lanes.status().message()));
+      return;
+    }
+    report->Good("ucx", absl::StrCat("listens on ", (*transfer)->address(),
+                                     ", transports taken: ", absl::StrJoin(*lanes, ", ")));
   } else {
     report->Bad("ucx", std::string(transfer.status().message()));
   }
@@ -151,26 +150,22 @@ void CheckTransfer(const Config& config, Report* report) {
 
 // Whether all of the model's files are supported.
 bool ReportFiles(const std::string& path, Report* report) {
-  using Mark = ModelFinding::Mark;
-  bool is_good = true;
-  for (const ModelFinding& finding : InspectModel(path)) {
-    if (finding.mark == Mark::kGood) report->Good(finding.name, finding.text);
-    if (finding.mark == Mark::kNote) report->Note(finding.name, finding.text);
-    if (finding.mark == Mark::kBad) report->Bad(finding.name, finding.text);
-    is_good &= finding.mark != Mark::kBad;
-  }
-  return is_good;
+  const std::vector<Finding> findings = InspectModel(path);
+  report->Add(findings);
+  return std::none_of(findings.begin(), findings.end(),
+                      [](const Finding& each) { return each.mark == Finding::Mark::kBad; });
 }
 
-void CheckModel(const Config& config, Report* report) {
+// Returns what an engine of this host would announce; nothing: it cannot serve the model.
+OwnModel CheckModel(const Config& config, Report* report) {
   ModelConfig model = config.model;
   const absl::Status resolved = ResolveModel(&model);
   std::error_code error;
   if (!resolved.ok() && !std::filesystem::exists(model.path, error)) {
     report->Bad("model", std::string(resolved.message()));
-    return;
+    return {};
   }
-  if (!ReportFiles(model.path, report)) return;
+  if (!ReportFiles(model.path, report)) return {};
   EngineOptions options = config.decode.worker.engine;
   options.model = model.path;
   options.limits = {};
@@ -179,7 +174,7 @@ void CheckModel(const Config& config, Report* report) {
   const auto backend = LoadLabBackend(options, config.lab.engine);
   if (!backend.ok()) {
     report->Bad("model", std::string(backend.status().message()));
-    return;
+    return {};
   }
   const ModelDesc& desc = (*backend)->model();
   const KvLayout& kv = (*backend)->kv_layout();
@@ -193,18 +188,56 @@ void CheckModel(const Config& config, Report* report) {
   report->Good("fingerprint",
                absl::StrFormat("%016x, numerics %s on %s", (*backend)->model_fingerprint(),
                                (*backend)->numerics_id(), (*backend)->isa()));
+  return {.name = model.name,
+          .fingerprint = absl::StrFormat("%016x", (*backend)->model_fingerprint()),
+          .numerics_id = (*backend)->numerics_id()};
+}
+
+// How fast KV goes between two ends in this process, beside bare sockets.
+void CheckLoopback(Report* report) {
+  const auto results = MeasureTransfer({.seconds = 0.1, .handoff_bytes = kLinkBytes});
+  if (!results.ok()) {
+    report->Bad("kv link", std::string(results.status().message()));
+    return;
+  }
+  const auto find = [&](const char* name) {
+    const auto found = std::find_if(results->begin(), results->end(),
+                                    [&](const KernelResult& each) { return each.name == name; });
+    return found == results->end() ? KernelResult{} : *found;
+  };
+  const KernelResult large = find("transfer_1024k"), small = find("handoff_64k");
+  report->Good("kv link", absl::StrFormat("UCX over tcp on the loopback device: %.1f GB/s (bare "
+                                          "sockets %.1f), a handoff of 64 KiB in %.2f ms",
+                                          large.value, large.limit, small.value));
+}
+
+void CheckFleet(const DoctorCommand& command, const OwnModel& own, Report* report) {
+  const auto pages = FetchFleetPages(command.cluster_url, command.key_file);
+  if (pages.ok()) {
+    report->Add(InspectFleet(*pages, own));
+  } else {
+    report->Bad("cluster", std::string(pages.status().message()));
+  }
 }
 
 }  // namespace
 
-int RunDoctor(const Config& config) {
+int RunDoctor(const Config& config, const DoctorCommand& command) {
   SetLog(LogLevel::kError, "doctor");
   Report report;
   CheckThreads(config, &report);
   CheckCpu(&report);
-  CheckLimits(&report);
+  report.Add(InspectHost(ReadHostFacts()));
+  report.Add(InspectCertificates({{"server.tls_cert", config.server.http.tls.cert},
+                                  {"server.tls_client_ca", config.server.http.tls.client_ca},
+                                  {"cluster.tls_cert", config.cluster.tls.cert},
+                                  {"cluster.tls_ca", config.cluster.tls.ca}},
+                                 absl::Now()));
   CheckTransfer(config, &report);
-  if (!config.model.path.empty()) CheckModel(config, &report);
+  CheckLoopback(&report);
+  OwnModel own;
+  if (!config.model.path.empty()) own = CheckModel(config, &report);
+  if (!command.cluster_url.empty()) CheckFleet(command, own, &report);
   return report.failed() ? 1 : 0;
 }
 

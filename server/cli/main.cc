@@ -15,6 +15,7 @@
 #include "server/cli/command_line.h"
 #include "server/cli/doctor.h"
 #include "server/cli/new_key.h"
+#include "server/cli/pull.h"
 #include "server/cli/quantize.h"
 #include "server/cli/top.h"
 #include "server/config/model_folder.h"
@@ -166,9 +167,11 @@ int Run(CommandLine* line) {
     case Command::kDecode:
       return RunRole(line, "decode");
     case Command::kDoctor:
-      return RunDoctor(line->config);
+      return RunDoctor(line->config, line->doctor);
     case Command::kKey:
       return RunNewKey(line->new_key);
+    case Command::kPull:
+      return RunPull(line->pull);
     case Command::kQuantize:
       return RunQuantize(line->quantize);
     case Command::kTune:

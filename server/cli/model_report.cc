@@ -19,7 +19,7 @@ namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
-using Mark = ModelFinding::Mark;
+using Mark = Finding::Mark;
 
 // Files of weights in other formats.
 constexpr std::string_view kOtherFormats[] = {".bin", ".pt",   ".pth",     ".ckpt",
@@ -36,7 +36,7 @@ class Inspection {
  public:
   explicit Inspection(std::string path) : path_(std::move(path)) {}
 
-  std::vector<ModelFinding> Run() {
+  std::vector<Finding> Run() {
     const auto [form, path] = ParseModelPath(path_);
     std::error_code error;
     if (form == ModelForm::kRandom) {
@@ -173,11 +173,11 @@ class Inspection {
 
   std::string path_;
   bool is_quantized_ = false;
-  std::vector<ModelFinding> findings_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace
 
-std::vector<ModelFinding> InspectModel(const std::string& path) { return Inspection(path).Run(); }
+std::vector<Finding> InspectModel(const std::string& path) { return Inspection(path).Run(); }
 
 }  // namespace baton

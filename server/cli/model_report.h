@@ -5,18 +5,13 @@
 #include <string>
 #include <vector>
 
-namespace baton {
+#include "server/cli/finding.h"
 
-struct ModelFinding {
-  enum class Mark { kGood, kNote, kBad };
-  Mark mark = Mark::kGood;
-  std::string name;  // "architecture", "type Q4_K", "tokenizer", ...
-  std::string text;
-};
+namespace baton {
 
 // path: any folder or file, or random:<config.json>; what cannot be read is a bad finding. Without
 // a bad finding the model can be loaded, unless values are not finite or the engine cannot compute
 // the widths.
-std::vector<ModelFinding> InspectModel(const std::string& path);
+std::vector<Finding> InspectModel(const std::string& path);
 
 }  // namespace baton

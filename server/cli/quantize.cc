@@ -1,14 +1,12 @@
 #include "server/cli/quantize.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/progress_bar.h"
 #include "engine/cpu/quantize/checkpoint_quantizer.h"
 #include "server/config/model_folder.h"
-#include "server/process/load_progress.h"
 
 namespace baton {
 namespace {
@@ -21,10 +19,10 @@ absl::Status Run(const QuantizeCommand& command) {
   options.out = command.out.empty() ? absl::StrCat(model.name, "-", command.to) : command.out;
   options.format = command.to == "int8" ? WeightFormat{WeightType::kInt8, 0}
                                         : WeightFormat{WeightType::kInt4, command.group};
-  LoadProgress progress(::isatty(STDOUT_FILENO) != 0);
+  ProgressBar progress("quantising", ProgressUnit::kShare, 1);
   RETURN_IF_ERROR(QuantizeCheckpoint(
       options,
-      [](void* context, double fraction) { static_cast<LoadProgress*>(context)->Show(fraction); },
+      [](void* context, double fraction) { static_cast<ProgressBar*>(context)->Show(fraction); },
       &progress));
   progress.Finish();
   std::printf("%s: %s as %s; serve it with --dtype %s\n", options.out.c_str(), model.name.c_str(),

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "bench/load/http_client.h"
+#include "server/cli/key_header.h"
 #include "server/cli/top_screen.h"
 
 namespace baton {
@@ -19,18 +19,6 @@ namespace {
 constexpr int kPeriodMs = 1000;
 constexpr int kPlainRequests = 40;  // lines where stdout is no terminal
 constexpr char kHome[] = "\x1b[H", kRestOfLine[] = "\x1b[K", kRestOfScreen[] = "\x1b[J";
-
-absl::StatusOr<std::map<std::string, std::string>> HeadersOf(const std::string& key_file) {
-  if (key_file.empty()) return std::map<std::string, std::string>();
-  std::ifstream file(key_file);
-  std::string key;
-  if (!(file >> key)) {
-    return absl::NotFoundError(absl::StrCat("--key-file ", key_file,
-                                            " cannot be read, or is empty: its first word is the "
-                                            "key, of the scope admin"));
-  }
-  return std::map<std::string, std::string>{{"Authorization", "Bearer " + key}};
-}
 
 absl::Status Ask(const HttpClient& client, const std::map<std::string, std::string>& headers,
                  TopScreen* screen) {
@@ -65,7 +53,7 @@ bool WaitForQuit(bool* has_input) {
 int RunTop(const TopCommand& command) {
   const auto url = HttpUrl::Parse(command.url);
   if (!url.ok()) return Fail(url.status());
-  const auto headers = HeadersOf(command.key_file);
+  const auto headers = KeyHeader(command.key_file);
   if (!headers.ok()) return Fail(headers.status());
   const HttpClient client(*url, absl::Seconds(5));
   TopScreen screen;

@@ -7,14 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <string_view>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "engine/model/model_path.h"
+#include "server/pull/hub_id.h"
 
 namespace baton {
 namespace {
@@ -44,38 +41,8 @@ std::string Absolute(const fs::path& path) {
   return (error ? path : absolute).string();
 }
 
-// "org/name", "name" or either with "@revision": a branch, a tag or a commit.
-struct HubId {
-  std::string id, revision = "main";
-};
-
-bool IsHubName(std::string_view name) {
-  const auto is_plain = [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
-  };
-  return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), is_plain);
-}
-
-// Null where `given` can only be a path. Nothing in it may lead out of the cache.
-std::optional<HubId> ParseHubId(const std::string& given) {
-  HubId hub;
-  const size_t at = given.find('@');
-  hub.id = given.substr(0, at);
-  if (at != std::string::npos) hub.revision = given.substr(at + 1);
-  const size_t slash = hub.id.find('/');
-  const std::string owner = slash == std::string::npos ? "" : hub.id.substr(0, slash);
-  const std::string name = hub.id.substr(slash == std::string::npos ? 0 : slash + 1);
-  if ((slash != std::string::npos && !IsHubName(owner)) || !IsHubName(name)) return std::nullopt;
-  const std::vector<std::string> parts = absl::StrSplit(hub.revision, '/');
-  if (!std::all_of(parts.begin(), parts.end(), IsHubName)) return std::nullopt;
-  return hub;
-}
-
 // The command that downloads the model.
-std::string DownloadHint(const HubId& hub) {
-  return absl::StrCat("run: hf download ", hub.id,
-                      hub.revision == "main" ? "" : " --revision " + hub.revision);
-}
+std::string DownloadHint(const HubId& hub) { return absl::StrCat("run: baton pull ", hub.Text()); }
 
 // The only snapshot there is, or an empty path.
 fs::path OnlySnapshot(const fs::path& snapshots) {
@@ -88,8 +55,7 @@ fs::path OnlySnapshot(const fs::path& snapshots) {
 // The cache has models--OWNER--NAME/refs/REVISION with the commit, and snapshots/COMMIT
 // (huggingface_hub, "Understand caching").
 absl::StatusOr<fs::path> HubSnapshot(const fs::path& cache, const HubId& hub) {
-  const fs::path repo =
-      cache / absl::StrCat("models--", absl::StrReplaceAll(hub.id, {{"/", "--"}}));
+  const fs::path repo = HubRepoFolder(cache, hub.id);
   std::error_code error;
   if (!fs::is_directory(repo, error)) {
     return absl::NotFoundError(absl::StrCat(
@@ -123,6 +89,11 @@ absl::StatusOr<fs::path> HubSnapshot(const fs::path& cache, const HubId& hub) {
 std::string HomeFolder() {
   const passwd* entry = getpwuid(getuid());
   return entry == nullptr || entry->pw_dir == nullptr ? "" : entry->pw_dir;
+}
+
+std::string HubCacheFolder(const ModelConfig& model) {
+  return model.hf_cache.empty() ? absl::StrCat(HomeFolder(), "/.cache/huggingface/hub")
+                                : model.hf_cache;
 }
 
 absl::StatusOr<std::string> DemoFolder() {
@@ -179,9 +150,7 @@ absl::Status ResolveModel(ModelConfig* model) {
         ": no such folder or file; give a folder with config.json, a .gguf file or a hub id "
         "org/name"));
   }
-  const fs::path cache = model->hf_cache.empty() ? fs::path(HomeFolder()) / ".cache/huggingface/hub"
-                                                 : fs::path(model->hf_cache);
-  ASSIGN_OR_RETURN(const fs::path snapshot, HubSnapshot(cache, *hub));
+  ASSIGN_OR_RETURN(const fs::path snapshot, HubSnapshot(HubCacheFolder(*model), *hub));
   model->path = Absolute(snapshot);
   if (model->name.empty()) model->name = hub->id;
   return absl::OkStatus();

@@ -17,9 +17,9 @@
 #include "common/cpus.h"
 #include "common/ids.h"
 #include "common/log.h"
+#include "common/progress_bar.h"
 #include "server/process/child_process.h"
 #include "server/process/launch_spec.h"
-#include "server/process/load_progress.h"
 #include "server/process/worker_placement.h"
 
 namespace baton {
@@ -57,7 +57,7 @@ class Supervisor {
       : options_(std::move(options)),
         config_(options_.config),
         key_(NewKey()),
-        progress_(options_.is_terminal) {}
+        progress_("loading the model", ProgressUnit::kShare, 1, stdout, options_.is_terminal) {}
 
   int Run();
 
@@ -85,7 +85,7 @@ class Supervisor {
   Config config_;  // with the ports that were learned
   const ClusterKey key_;
   std::vector<RoleProcess> roles_;  // the router first
-  LoadProgress progress_;
+  ProgressBar progress_;
   Phase phase_ = Phase::kRunning;
   bool was_ready_ = false, failed_ = false, router_listens_ = false;
   absl::Time kill_at_ = absl::InfiniteFuture();

@@ -12,8 +12,10 @@ import unittest
 
 import yaml
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "server/pull"))
 import manifests
 import serve_test
+from hub_server import Hub
 from refusal_cases import REFUSED
 from rendering import BASE, CHART, Refused, Rendering, helm_template, nested
 from value_cases import CASES
@@ -115,6 +117,20 @@ class Rendered(unittest.TestCase):
                                      text=True, timeout=60)
                 self.assertEqual(run.returncode, 0, f"{case.path}, {role}: {run.stderr}")
         self.assertGreater(len(seen), 30)
+
+    def test_the_pull_job_pulls_what_the_workers_look_for(self):
+        hub = Hub("org/m", {"config.json": b"{}", "model.safetensors": b"weights"}, ["model.safetensors"])
+        self.addCleanup(hub.stop)
+        rendering = self.render({"model.pull.enabled": True, "model.demo": False, "model.path": "org/m",
+                                 "model.hfCache": "/models/hub", "model.volume.claim": "c", "model.pull.hub": hub.url})
+        models = self.folder / "models"
+        (job,) = rendering.one("Job")["spec"]["template"]["spec"]["containers"]
+        run = subprocess.run([options.baton, *(each.replace("=/models", f"={models}") for each in job["args"])],
+                             capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        model = rendering.settings()["model"]
+        place = pathlib.Path(model["hf_cache"].replace("/models", str(models)))
+        self.assertEqual((place / "models--org--m/refs/main").read_text(), hub.commit)
 
     def test_pods_are_restricted(self):
         rendering = self.render({})

@@ -1,5 +1,7 @@
 """Values that the schema refuses: values beside BASE, and the key that the message must name."""
 NONE = {"router": "", "prefill": "", "decode": ""}
+PULL = {"model.pull.enabled": True, "model.demo": False, "model.path": "org/m", "model.hfCache": "/models/hub",
+        "model.volume.claim": "c"}
 REFUSED = [
     # what must be decided
     ("no keys, and nobody said that everybody is served", {"server.apiKeys.secret": ""}, "/server/apiKeys/secret"),
@@ -11,12 +13,11 @@ REFUSED = [
     ("gRPC without TLS", {"server.grpcPort": 8001}, "/server/tls/enabled"),
     ("no model", {"model.demo": False}, "/model/path"),
     ("two models", {"model.path": "/models/m"}, "/model/path"),
-    ("a pull without an image", {"model.pull.enabled": True, "model.pull.command": ["a"], "model.volume.claim": "c"},
-     "/model/pull/image"),
-    ("a pull without a command", {"model.pull.enabled": True, "model.pull.image": "a", "model.volume.claim": "c"},
-     "/model/pull/command"),
-    ("a pull without a volume", {"model.pull.enabled": True, "model.pull.image": "a", "model.pull.command": ["a"]},
-     "/model/volume"),
+    ("a pull of a folder", {**PULL, "model.path": "/models/m"}, "/model/path"),
+    ("a pull without a place", {**PULL, "model.hfCache": ""}, "/model/hfCache"),
+    ("a pull without a volume", {**PULL, "model.volume.claim": ""}, "/model/volume"),
+    ("a hub that is no address", {**PULL, "model.pull.hub": "huggingface.co"}, "/model/pull/hub"),
+    ("a pull of no files at a time", {**PULL, "model.pull.parallel": 0}, "/model/pull/parallel"),
     ("Prometheus without a key", {"metrics.podMonitor.enabled": True}, "/metrics/apiKey/secret"),
     ("Prometheus without a key where keys are optional",
      {"metrics.podMonitor.enabled": True, "server.allowUnauthenticated": True}, "/metrics/apiKey/secret"),

@@ -45,15 +45,21 @@ case("model.volume.storageClass", "fast", lambda r: r.one("PersistentVolumeClaim
      model__volume__create=True)
 case("model.volume.accessModes", ["ReadWriteMany"], lambda r: r.one("PersistentVolumeClaim")["spec"]["accessModes"]
      == ["ReadWriteMany"], model__volume__create=True)
-PULL = {"model__pull__enabled": True, "model__pull__image": "hub", "model__pull__command": ["hf", "download"],
+PULL = {"model__pull__enabled": True, "model__demo": False, "model__path": "org/m@v1", "model__hfCache": "/models/hub",
         "model__volume__claim": "c"}
 job = lambda r: r.one("Job")["spec"]["template"]["spec"]
+job_args = lambda r: job(r)["containers"][0]["args"]
 case("model.pull.enabled", True, lambda r: not job(r)["volumes"][0]["persistentVolumeClaim"]["readOnly"]
-     and job(r)["containers"][0]["securityContext"]["readOnlyRootFilesystem"], **PULL)
-case("model.pull.image", "other", lambda r: job(r)["containers"][0]["image"] == "other", **PULL)
-case("model.pull.command", ["a", "b"], lambda r: job(r)["containers"][0]["command"] == ["a", "b"], **PULL)
-case("model.pull.tokenSecret", "hub-token", lambda r: job(r)["containers"][0]["env"][1]["valueFrom"]["secretKeyRef"]
-     == {"name": "hub-token", "key": "token"}, **PULL)
+     and job(r)["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
+     and job(r)["containers"][0]["image"] == r.container("decode")["image"]
+     and job_args(r) == ["pull", "org/m@v1", "--hub=https://huggingface.co", "--hf-cache=/models/hub", "--parallel=4"]
+     and r.settings()["model"]["path"] == "org/m@v1" and r.settings()["model"]["hf_cache"] == "/models/hub", **PULL)
+case("model.pull.hub", "https://mirror", lambda r: "--hub=https://mirror" in job_args(r), **PULL)
+case("model.pull.include", ["*.gguf", "a b"], lambda r: job_args(r)[-2:] == ["--include=*.gguf", "--include=a b"], **PULL)
+case("model.pull.parallel", 9, lambda r: "--parallel=9" in job_args(r), **PULL)
+case("model.pull.tokenSecret", "hub-token", lambda r: job(r)["volumes"][-1]["secret"]
+     == {"secretName": "hub-token", "defaultMode": 0o440} and job(r)["containers"][0]["volumeMounts"][-1]["mountPath"]
+     == "/etc/baton/hub-token" and job_args(r)[-1] == "--token-file=/etc/baton/hub-token/token", **PULL)
 case("model.pull.backoffLimit", 2, lambda r: r.one("Job")["spec"]["backoffLimit"] == 2, **PULL)
 case("model.pull.resources", {"limits": {"memory": "1Gi"}},
      lambda r: job(r)["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}, **PULL)

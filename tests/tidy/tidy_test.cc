@@ -39,6 +39,7 @@ TEST_CASE("third-party headers stay behind their fences") {
       fence("yaml-cpp/",
             file.path == "common/settings.cc" || file.path == "planner/partition_table.cc");
       fence("openssl/ssl", file.path.starts_with("server/http/tls_"));
+      fence("curl/", file.path == "server/pull/curl_library.h");
       fence("isa-l", file.path == "kvtransfer/protocol/crc32c.cc");
       fence("prometheus/", file.path.starts_with("common/metrics"));
       fence("cuda", file.path.starts_with("engine/cuda/"));
@@ -195,6 +196,8 @@ TEST_CASE("deadlines and durations go by a clock that is never set") {
       {"common/log.cc", "log lines"},
       {"proto/cluster_certificate.cc", "expiry of certificates"},
       {"server/api/api_front.cc", "`created` of answers"},
+      {"server/cli/doctor.cc", "expiry of certificates"},
+      {"server/cli/fleet_report.cc", "clocks of hosts beside each other"},
       {"server/api/served_model.cc", "`created` of models, templates that show the day"},
       {"server/http/tls_context.cc", "expiry of certificates"}};
   const std::vector<std::string> clocks = {

@@ -190,7 +190,8 @@ constexpr NamedSchema kSchemas[] = {
      R"({"type":"object","required":["object","model","ready","workers","requests","kv_pages"],)"
      R"("properties":{"object":{"const":"cluster"},"model":{"type":"string"},)"
      R"("ready":{"type":"boolean"},"draining":{"type":"boolean"},)"
-     R"("max_context":{"type":"integer"},"workers":{"type":"object"},)"
+     R"("max_context":{"type":"integer"},"model_fingerprint":{"type":"string"},)"
+     R"("numerics_id":{"type":"string"},"workers":{"type":"object"},)"
      R"("requests":{"type":"object"},"kv_pages":{"type":"object"}}})"},
     {"ClusterLive",
      R"({"type":"object","required":["object","cursor","now","workers","requests","second",)"

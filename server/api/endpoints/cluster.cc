@@ -1,6 +1,7 @@
 // GET /v1/cluster: what the router knows of its workers. GET /v1/cluster/live: the same and more,
 // for pages and terminals that show what goes on; ?after=CURSOR of the answer before leaves out
 // what that one told.
+#include "absl/strings/str_format.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/json_writer.h"
 
@@ -15,6 +16,10 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
     json.Field("ready", !front.NotReady());
     json.Field("draining", view.draining);
     json.Field("max_context", front.model().MaxContext(view.max_context));
+    if (!view.numerics_id.empty()) {  // a worker is there, and all others have the same
+      json.Field("model_fingerprint", absl::StrFormat("%016x", view.model_fingerprint));
+      json.Field("numerics_id", view.numerics_id);
+    }
     json.Object("workers", [&] {
       json.Field("prefill", view.prefill_workers);
       json.Field("decode", view.decode_workers);

@@ -15,7 +15,7 @@ namespace baton {
 namespace {
 
 using Catch::Matchers::Contains;
-using Mark = ModelFinding::Mark;
+using Mark = Finding::Mark;
 
 const std::string kData = BATON_TEST_DATA;
 const std::string kLlama = kData + "/models/gguf_llama/model.gguf";
@@ -32,7 +32,7 @@ ModelConfig Resolved(const std::string& path) {
 // Returns the findings with this mark, "name: text" each.
 std::string Findings(const std::string& path, Mark mark) {
   std::string text;
-  for (const ModelFinding& finding : InspectModel(path)) {
+  for (const Finding& finding : InspectModel(path)) {
     if (finding.mark == mark) text += finding.name + ": " + finding.text + "\n";
   }
   return text;

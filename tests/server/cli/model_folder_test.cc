@@ -75,11 +75,11 @@ TEST_CASE("a hub id is a snapshot of the local cache, by its revision") {
   };
   using Catch::Matchers::Contains;
 
-  CHECK_THAT(error("org/name"), Contains(hub.string()) && Contains("hf download org/name,"));
+  CHECK_THAT(error("org/name"), Contains(hub.string()) && Contains("run: baton pull org/name,"));
   snapshot("abc");
   CHECK(resolve("org/name") == "abc");  // the only revision
   snapshot("def");
-  CHECK_THAT(error("org/name"), Contains("has no revision main; run: hf download org/name"));
+  CHECK_THAT(error("org/name"), Contains("has no revision main; run: baton pull org/name"));
   ref("main", "def");
   ref("v1.0", "abc");
   ref("refs/pr/7", "abc");
@@ -88,11 +88,11 @@ TEST_CASE("a hub id is a snapshot of the local cache, by its revision") {
   CHECK(resolve("org/name@v1.0") == "abc");
   CHECK(resolve("org/name@refs/pr/7") == "abc");
   CHECK(resolve("org/name@abc") == "abc");
-  CHECK_THAT(error("org/name@v2"),
-             Contains("has no revision v2; run: hf download org/name --revision v2"));
+  CHECK_THAT(error("org/name@v2"), Contains("has no revision v2; run: baton pull org/name@v2"));
   snapshot("half", false);
   ref("v3", "half");
-  CHECK_THAT(error("org/name@v3"), Contains("half has no config.json") && Contains("hf download"));
+  CHECK_THAT(error("org/name@v3"),
+             Contains("half has no config.json") && Contains("run: baton pull org/name@v3"));
   ref("evil", "../../..");
   CHECK_THAT(error("org/name@evil"), Contains("has no revision evil"));
 

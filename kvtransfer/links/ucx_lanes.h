@@ -1,0 +1,17 @@
+// The transports that UCX really takes from an address of this machine, as it names them: asked of
+// UCX, because which ones it finds depends on devices, drivers and rights. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace baton {
+
+// As "tcp/eth0", "rc_mlx5/mlx5_0:1", each once, in the order of the lanes; of an endpoint between
+// two workers of this process, with the settings of a KV link. InvalidArgument: no device of this
+// machine has the address. Unavailable: UCX refused, or tells no lanes.
+absl::StatusOr<std::vector<std::string>> UcxLanes(const std::string& host);
+
+}  // namespace baton
