@@ -1,5 +1,6 @@
 #include "server/tracing/tracing_options.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
@@ -30,24 +31,21 @@ absl::StatusOr<CollectorAddress> ReadCollectorAddress(const std::string& endpoin
   const size_t slash = rest.find('/');
   if (slash != rest.npos && slash + 1 < rest.size()) address.path = rest.substr(slash);
   rest = rest.substr(0, slash);
-  const size_t bracket = rest.rfind(']');
-  const size_t colon = rest.rfind(':');
-  std::string_view host = rest;
-  if (colon != rest.npos && (bracket == rest.npos || colon > bracket)) {
-    host = rest.substr(0, colon);
-    address.port = rest.substr(colon + 1);
+  const bool is_ipv6 = rest.starts_with('[');
+  const size_t host_end = is_ipv6 ? rest.find(']') : std::min(rest.find(':'), rest.size());
+  if (host_end == rest.npos) return error();
+  address.host = rest.substr(is_ipv6, host_end - is_ipv6);
+  rest.remove_prefix(host_end + is_ipv6);
+  if (!rest.empty()) {
+    int port = 0;
+    if (rest[0] != ':' || !absl::SimpleAtoi(std::string(rest.substr(1)), &port) || port < 1 ||
+        port > 65535)
+      return error();
+    address.port = absl::StrCat(port);
   }
-  if (bracket != rest.npos) {  // of IPv6
-    if (!host.starts_with('[') || !host.ends_with(']')) return error();
-    host = host.substr(1, host.size() - 2);
-  }
-  int port = 0;
-  if (!absl::SimpleAtoi(address.port, &port) || port < 1 || port > 65535) return error();
-  if (host.empty() ||
-      host.find_first_of(" \r\n@:/[]") != (bracket == rest.npos ? host.npos : host.find(':')))
+  if (address.host.empty() || address.host.find_first_of(" \r\n@[]") != std::string::npos ||
+      address.path.find_first_of(" \r\n?#") != std::string::npos)
     return error();
-  if (address.path.find_first_of(" \r\n?#") != std::string::npos) return error();
-  address.host = host;
   return address;
 }
 
