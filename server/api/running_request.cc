@@ -25,14 +25,15 @@ void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 }
 
 // Tells the parts of the time to the first token that the router's process took. A request that
-// found its workers at once was planned and sent before `sent`, which the wire's time has in it.
+// found its workers at once was planned and sent before `sent`, which the wire's time has in it;
+// the workers may have begun meanwhile.
 void RunningRequest::TellOwnStages(const Choice& choice, FinishedRequest* finished) const {
   const Timeline& timeline = finished->timeline;
   const bool waited = timeline.queue_to_first > absl::ZeroDuration();
-  finished->plan_time = (waited ? choice.submitted : choice.sent) - arrived - text_time;
-  finished->wire_time =
-      std::max(absl::ZeroDuration(),
-               timeline.wire - (waited ? absl::ZeroDuration() : choice.sent - choice.submitted));
+  const absl::Duration planned =
+      waited ? absl::ZeroDuration() : std::min(choice.sent - choice.submitted, timeline.wire);
+  finished->plan_time = choice.submitted - arrived - text_time + planned;
+  finished->wire_time = timeline.wire - planned;
   finished->deliver_time =
       std::max(absl::ZeroDuration(), choice.first_token - choice.submitted - timeline.ttft);
 }
