@@ -153,24 +153,21 @@ void AddAttempt(const AttemptRecord& attempt, const std::string& parent, absl::D
 void AddChoice(const Timeline& timeline, const std::string& parent, absl::Duration before,
                SpanWriter* out) {
   absl::Duration waits_from;
-  for (const AttemptRecord& attempt : timeline.records) {
-    if (attempt.sent > waits_from)
-      out->Add({.id = NewSpanId(),
-                .parent = parent,
-                .name = "route",
-                .begin = before + waits_from,
-                .end = before + attempt.sent},
-               [](Attributes&) {});
-    AddAttempt(attempt, parent, before, timeline.total, out);
-    waits_from = attempt.cause >= 0 ? attempt.given_up : timeline.total;
-  }
-  if (timeline.total > waits_from)  // no worker took it
+  const auto add_wait = [&](absl::Duration end) {
+    if (end <= waits_from) return;
     out->Add({.id = NewSpanId(),
               .parent = parent,
               .name = "route",
               .begin = before + waits_from,
-              .end = before + timeline.total},
+              .end = before + end},
              [](Attributes&) {});
+  };
+  for (const AttemptRecord& attempt : timeline.records) {
+    add_wait(attempt.sent);
+    AddAttempt(attempt, parent, before, timeline.total, out);
+    waits_from = attempt.cause >= 0 ? attempt.given_up : timeline.total;
+  }
+  add_wait(timeline.total);  // no worker took it
 }
 
 void AddRequest(const RunningRequest& request, const FinishedRequest& facts, std::string_view model,
