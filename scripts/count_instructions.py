@@ -76,8 +76,10 @@ def count(role, n_requests, folder):
     key.chmod(0o600)
     shared = ["--demo", f"--cluster.key_file={key}"]
     commands = {
-        "router": ["router", *shared, f"--router.control=127.0.0.1:{control}", f"--server.port={port}", "--prefill.workers=1",
-                   "--decode.workers=1", f"--tracing.endpoint=http://127.0.0.1:{collector.server_address[1]}"],
+        # Without local answers: the decode worker decodes.
+        "router": ["router", *shared, f"--router.control=127.0.0.1:{control}", f"--server.port={port}", "--router.local=false",
+                   "--prefill.workers=1", "--decode.workers=1",
+                   f"--tracing.endpoint=http://127.0.0.1:{collector.server_address[1]}"],
         "prefill": ["prefill", *shared, f"--cluster.router=127.0.0.1:{control}"],
         "decode": ["decode", *shared, "--decode.threads=1", f"--cluster.router=127.0.0.1:{control}"]}
     out, processes = folder / role, {}
