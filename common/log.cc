@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/log_format.h"
+#include "common/log_repeats.h"
 
 namespace baton {
 namespace {
@@ -89,18 +92,40 @@ std::string_view TakeWord(std::string_view before, std::string_view* text) {
   return word;
 }
 
+// Without the end of `request ID: what`.
+std::string_view WithoutColon(std::string_view word) {
+  return word.ends_with(':') ? word.substr(0, word.size() - 1) : word;
+}
+
 std::string JsonLine(const std::string& time, LogLevel level, std::string_view process,
                      std::string_view text) {
   std::string_view rest = text;
-  const std::string_view id = TakeWord("request ", &rest);
-  const std::string_view trace = id.empty() ? "" : TakeWord(" trace ", &rest);
+  const std::string_view id = WithoutColon(TakeWord("request ", &rest));
+  const std::string_view trace = WithoutColon(id.empty() ? "" : TakeWord(" trace ", &rest));
+  const size_t dash = std::min(trace.find('-'), trace.size());
   std::string line = absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", LevelName(level),
                                   "\",\"process\":", Quoted(process));
-  if (!id.empty())  // the colon of `request ID: what`
-    absl::StrAppend(
-        &line, ",\"request_id\":", Quoted(id.ends_with(':') ? id.substr(0, id.size() - 1) : id));
-  if (!trace.empty()) absl::StrAppend(&line, ",\"trace\":", Quoted(trace));
+  if (!id.empty()) absl::StrAppend(&line, ",\"request_id\":", Quoted(id));
+  if (!trace.empty()) absl::StrAppend(&line, ",\"trace_id\":", Quoted(trace.substr(0, dash)));
+  if (dash < trace.size()) absl::StrAppend(&line, ",\"span_id\":", Quoted(trace.substr(dash + 1)));
   return absl::StrCat(line, ",\"message\":", Quoted(text), "}\n");
+}
+
+void Write(LogLevel level, std::string_view text) {
+  const std::string line = LogLine(g_format, absl::Now(), level, g_name, text);
+  // A log line that cannot be written has nowhere to be reported.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+struct RepeatedLines {
+  std::mutex mutex;
+  LogRepeats repeats;
+};
+
+// Made with the first line and never destroyed: threads may write until the process ends.
+RepeatedLines& Repeated() {
+  static auto* const repeated = new RepeatedLines();
+  return *repeated;
 }
 
 }  // namespace
@@ -123,10 +148,28 @@ void SetLog(LogLevel min, std::string_view process_name) {
 
 bool LogEnabled(LogLevel level) { return level >= g_min; }
 
-void WriteLogLine(LogLevel level, std::string_view text) {
-  const std::string line = LogLine(g_format, absl::Now(), level, g_name, text);
-  // A log line that cannot be written has nowhere to be reported.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+void WriteLogLine(LogLevel level, std::string_view text, const void* site) {
+  RepeatedLines& repeated = Repeated();
+  std::vector<LogRepeats::LeftOut> due;
+  bool is_written = true;
+  {
+    const absl::Time now = MonotonicNow();
+    std::lock_guard lock(repeated.mutex);
+    due = repeated.repeats.TakeDue(now);
+    if (site != nullptr) is_written = repeated.repeats.Admit(site, level, text, now);
+  }
+  for (const LogRepeats::LeftOut& lines : due) Write(lines.level, lines.Text());
+  if (is_written) Write(level, text);
+}
+
+void TellLogRepeats() {
+  RepeatedLines& repeated = Repeated();
+  std::vector<LogRepeats::LeftOut> due;
+  {
+    std::lock_guard lock(repeated.mutex);
+    due = repeated.repeats.TakeDue(absl::InfiniteFuture());
+  }
+  for (const LogRepeats::LeftOut& lines : due) Write(lines.level, lines.Text());
 }
 
 }  // namespace baton

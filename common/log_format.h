@@ -15,7 +15,8 @@ enum class LogFormat { kText, kJson };
 void SetLogFormat(LogFormat format);
 
 // A line with its end. As JSON: time, level, process, message; of a message that begins with
-// `request ID` or `request ID trace TRACE` (RunningRequest::log_name) also request_id and trace.
+// `request ID` or `request ID trace TRACE-SPAN` (RunningRequest::log_name) also request_id,
+// trace_id and span_id.
 std::string LogLine(LogFormat format, absl::Time time, LogLevel level, std::string_view process,
                     std::string_view text);
 

@@ -147,12 +147,16 @@ void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> log
     return;
   }
   prompt->computed = now;
-  effects_.emplace_back(WorkerEvent(
-      PromptComputed{.request_id = request.request_id,
-                     .epoch = request.epoch,
-                     .queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted),
-                     .compute_us = absl::ToInt64Microseconds(now - prompt->first_step),
-                     .reused_tokens = prompt->last_word.reused_tokens}));
+  effects_.emplace_back(WorkerEvent(PromptComputed{
+      .request_id = request.request_id,
+      .epoch = request.epoch,
+      .queue_us = absl::ToInt64Microseconds(prompt->first_step - prompt->admitted),
+      .compute_us = absl::ToInt64Microseconds(now - prompt->first_step),
+      .reused_tokens = prompt->last_word.reused_tokens,
+      .inbox_us = request.received == absl::UnixEpoch()
+                      ? 0
+                      : absl::ToInt64Microseconds(prompt->admitted - request.received),
+      .computed = now}));
   effects_.emplace_back(
       WorkerEvent(TokenOut{.request_id = request.request_id,
                            .epoch = request.epoch,

@@ -261,6 +261,8 @@ void Fields(auto& io, Of<PromptComputed> auto& m) {
   io.Field(3, m.queue_us, kMicroseconds);
   io.Field(4, m.compute_us, kMicroseconds);
   io.Field(5, m.reused_tokens, kAnyCount);
+  io.Field(6, m.inbox_us, kMicroseconds);
+  io.Field(7, m.draw_us, kMicroseconds);
 }
 
 void Fields(auto& io, Of<PartEnded> auto& m) {

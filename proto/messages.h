@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/cached_pages.h"
 #include "common/ids.h"
 #include "common/link_rate.h"
@@ -82,6 +83,9 @@ struct PrefillRequest {
   // For a rank that does not wait for pages in the order of attempts: if its pages are not free
   // when its turn comes, it fails (PartFault::kPages).
   bool pages_at_once = false;
+  // Stamped by the worker's end of the wire, and not told: when the message came, on the worker's
+  // clock (worker/request_stamps.h); UnixEpoch: unknown.
+  absl::Time received{};
 };
 
 // Announces a sequence: its KV arrives by handoff and its first token in the handoff's COMMIT; or
@@ -199,6 +203,10 @@ struct PromptComputed {
   int64_t queue_us = 0;       // admitted to first step, including the wait for a promise
   int64_t compute_us = 0;     // first step to the end of the last step
   int32_t reused_tokens = 0;  // tokens whose KV came from an earlier prompt
+  // The message came here to admitted: the engine was in a turn, or compiled the grammar; end of
+  // the last step to this report on its way: tokens were drawn, and the turn went on.
+  int64_t inbox_us = 0, draw_us = 0;
+  absl::Time computed{};  // end of the last step; not told, as PrefillRequest::received
 };
 
 // Place of the fault of a failed part, for the choice of workers for the next attempt.

@@ -137,9 +137,18 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
   silent_until_ = now + options_.attempt_silence;
   timeline_.prefill_queue += absl::Microseconds(computed.queue_us);
   timeline_.prefill += absl::Microseconds(computed.compute_us);
+  const absl::Duration draw = absl::Microseconds(computed.draw_us);
+  if (timeline_.ttft == absl::ZeroDuration()) {  // no attempt has brought a token yet
+    const absl::Duration inbox = absl::Microseconds(computed.inbox_us);
+    const auto work = absl::Microseconds(computed.queue_us + computed.compute_us);
+    timeline_.inbox += inbox;
+    timeline_.draw += draw;
+    timeline_.wire += std::max(absl::ZeroDuration(), now - sent_ - inbox - work - draw);
+  }
   AttemptRecord* const record = &timeline_.records.back();
-  const absl::Time began = Record(WorkSpan::Kind::kPrefill, NameOf(from),
-                                  absl::Microseconds(computed.compute_us), now, sent_, record);
+  const absl::Time began =
+      Record(WorkSpan::Kind::kPrefill, NameOf(from), absl::Microseconds(computed.compute_us),
+             std::max(sent_, now - draw), sent_, record);
   Record(WorkSpan::Kind::kPrefillQueue, NameOf(from), absl::Microseconds(computed.queue_us), began,
          sent_, record);
   return absl::OkStatus();

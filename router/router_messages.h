@@ -61,6 +61,10 @@ struct AttemptRecord {
 struct Timeline {
   absl::Duration router_queue{};  // submitted to sent to a prefill worker
   absl::Duration prefill_queue{}, prefill{}, transfer{}, decode_queue{}, decode{};
+  // On the way to the first token, of attempts that computed the prompt: its worker took the
+  // message and was in a turn; it drew the token and reported; both ways between the two, with what
+  // the router did before its message went out.
+  absl::Duration inbox{}, draw{}, wire{};
   // Values of router_queue, prefill_queue and prefill at the first token.
   absl::Duration queue_to_first{}, prefill_queue_to_first{}, prefill_to_first{};
   // Times of the last attempt that its workers told at their ends (PartEnded); nothing: not told.

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/cpus.h"
 #include "common/log.h"
 #include "common/request_limits.h"
 #include "worker/announce.h"
+#include "worker/request_stamps.h"
 
 namespace baton {
 namespace {
@@ -80,7 +82,11 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                         if (filter == nullptr) return post(std::move(command));
                         filter->OnCommand(std::move(command), post);
                       },
-                  .report = [this](WorkerReport report) { client_->Send(std::move(report)); }},
+                  .report =
+                      [this](WorkerReport report) {
+                        StampReport(&report, MonotonicNow());
+                        client_->Send(report);
+                      }},
       start.compile_grammar);
 }
 
@@ -102,7 +108,10 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
   client.certificate = start.certificate;
   client.announce = announce_;
   client.engine_turn = [this] { return engine_->turn(); };
-  client.on_event = [this](RouterEvent event) { return engine_->Post(std::move(event)); };
+  client.on_event = [this](RouterEvent event) {
+    StampArrival(&event, MonotonicNow());
+    return engine_->Post(std::move(event));
+  };
   client_ = std::make_unique<ControlClient>(std::move(client));
   engine_->Start();
   return absl::OkStatus();

@@ -15,9 +15,11 @@
 #include "server/api/json_document.h"
 #include "server/api/reply_headers.h"
 #include "server/api/request_form.h"
+#include "server/api/request_spans.h"
 #include "server/api/requested_tools.h"
 #include "server/api/sse_event.h"
 #include "server/api/text_speed.h"
+#include "server/tracing/tracer.h"
 
 namespace baton {
 namespace {
@@ -25,8 +27,7 @@ namespace {
 constexpr int kClientGone = 499;  // as nginx counts it; nobody reads this answer
 
 void SendReply(const ApiCall& call, HttpReply reply, const std::string& cors_origin) {
-  call.writer->Reply(call.exchange, Decorated(std::move(reply), call.request.path,
-                                              call.request.request_id, cors_origin));
+  call.writer->Reply(call.exchange, Decorated(std::move(reply), call.request, cors_origin));
 }
 
 HttpReply RefusalOf(const ApiCall& call, ApiError error) {
@@ -246,6 +247,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   running->limits = options_.slo;
   running->call = std::move(call);
   running->arrived = MonotonicNow();
+  if (facts_.tracer != nullptr) facts_.tracer->Begin(&running->call.request.trace);
   running_.emplace(id, std::move(owned));
   running->deadline = DeadlineOf(*running, options_.request_timeout);
   deadlines_.Add(id, running->deadline);
@@ -358,9 +360,9 @@ void ApiFront::Send(Running* running, const std::string& events) {
     HttpReply head;
     head.content_type = "text/event-stream; charset=utf-8";
     head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    running->call.writer->StartStream(running->call.exchange,
-                                      Decorated(std::move(head), running->call.request.path,
-                                                running->id(), options_.cors_origin));
+    running->call.writer->StartStream(
+        running->call.exchange,
+        Decorated(std::move(head), running->call.request, options_.cors_origin));
   }
   running->call.writer->Write(running->call.exchange, events, running->answer->prompt_bytes());
   running->last_write = MonotonicNow();
@@ -469,6 +471,8 @@ void ApiFront::Forget(Running* running, const FinishedRequest& finished) {
   metrics_.OnFinished(finished);
   if (!finished.finish.empty()) live_.OnFinished(*running, finished);
   if (!finished.finish.empty()) running->Log(finished);
+  if (running->is_traced())
+    facts_.tracer->Send(SpansOf(*running, finished, model_->name, MonotonicNow(), absl::Now()));
   const ExchangeId id = running->call.exchange;
   if (running->is_gone) {
     gone_.erase(id);

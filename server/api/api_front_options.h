@@ -14,6 +14,8 @@
 
 namespace baton {
 
+class Tracer;  // of server/tracing
+
 struct ApiFrontOptions {
   std::string cors_origin;  // Access-Control-Allow-Origin; empty: no such header
   // A stream that is silent for so long gets blank lines (sse_event.h), so that proxies keep it
@@ -47,6 +49,7 @@ struct ApiFrontFacts {
   const ApiKeys* keys = nullptr;     // null: nobody needs a key
   const HostNames* hosts = nullptr;  // by which it may be called; null: any
   bool has_ui = true;                // serves the page /ui
+  Tracer* tracer = nullptr;          // of requests for tokens; null: none is traced
 };
 
 }  // namespace baton

@@ -10,8 +10,11 @@ inline constexpr MetricDeclaration kApiMetrics[] = {
     {MetricKind::kCounter, "baton_access_refused_total", "requests", "model role reason",
      "Requests refused for their key, its limits or their Host, by reason."},
     {MetricKind::kHistogram, "baton_first_token_stage_seconds", "seconds", "model role stage",
-     "Time to the first token by stages, each stamped where it passes; unaccounted is the rest, "
-     "with wires and loops."},
+     "Time to the first token by stages, each stamped where it passes: text; plan (workers chosen, "
+     "messages sent); route (waits for a worker); wire (both ways between router and worker); "
+     "inbox "
+     "(the worker has it and is in a turn); prefill_queue; prefill; draw (to the worker's report); "
+     "deliver (to the connection); unaccounted is the rest, with attempts that were given up."},
     {MetricKind::kTotal, "baton_generated_tokens_total", "tokens", "model role",
      "Tokens generated, counted as each leaves."},
     {MetricKind::kCounter, "baton_goodput_tokens_total", "tokens", "model role",

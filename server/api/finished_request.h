@@ -29,6 +29,10 @@ struct FinishedRequest {
   absl::Duration text_time, total;
   // Times of the choice that ended last: arrival to its first token, the gap before its second one.
   std::optional<absl::Duration> first_token{}, second_gap{};
+  // Before that first token: from the end of the text's work until its workers had been chosen and
+  // sent the request; both ways between router and worker; from the worker's report to the client's
+  // connection.
+  absl::Duration plan_time{}, wire_time{}, deliver_time{};
   bool in_ttft = true, in_itl = true;  // SloLimits are met
   Timeline timeline;
   std::string_view key{};  // its name in the file of keys; empty: there are no keys

@@ -80,13 +80,18 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
   }
 }
 
-CounterMetric FrontMetrics::Requests(std::string_view endpoint, bool stream, int http_status,
-                                     bool failed) {
-  return registry_->Counter(ApiMetric("baton_requests_total"),
-                            With(labels_, {{"endpoint", std::string(endpoint)},
-                                           {"stream", stream ? "true" : "false"},
-                                           {"code", absl::StrCat(http_status)},
-                                           {"outcome", OutcomeOf(http_status, failed)}}));
+CounterMetric& FrontMetrics::Requests(std::string_view endpoint, bool stream, int http_status,
+                                      bool failed) {
+  const auto found = requests_.find(std::tuple(endpoint, stream, http_status, failed));
+  if (found != requests_.end()) return found->second;
+  const CounterMetric counter =
+      registry_->Counter(ApiMetric("baton_requests_total"),
+                         With(labels_, {{"endpoint", std::string(endpoint)},
+                                        {"stream", stream ? "true" : "false"},
+                                        {"code", absl::StrCat(http_status)},
+                                        {"outcome", OutcomeOf(http_status, failed)}}));
+  return requests_.emplace(RequestLabels(endpoint, stream, http_status, failed), counter)
+      .first->second;
 }
 
 // Series are bounded by the names that the file of keys has had.
@@ -101,9 +106,13 @@ void FrontMetrics::CountForKey(const FinishedRequest& request) {
   tokens("generated", request.n_tokens);
 }
 
-HistogramMetric FrontMetrics::PlanError(size_t n_ranks) {
-  return registry_->Histogram(RouterMetric("baton_prefill_plan_error_ratio"),
-                              With(labels_, {{"ranks", absl::StrCat(n_ranks)}}), PlanErrorBounds());
+HistogramMetric& FrontMetrics::PlanError(size_t n_ranks) {
+  const auto found = plan_errors_.find(n_ranks);
+  if (found != plan_errors_.end()) return found->second;
+  const HistogramMetric histogram =
+      registry_->Histogram(RouterMetric("baton_prefill_plan_error_ratio"),
+                           With(labels_, {{"ranks", absl::StrCat(n_ranks)}}), PlanErrorBounds());
+  return plan_errors_.emplace(n_ranks, histogram).first->second;
 }
 
 GaugeMetric FrontMetrics::SliceTokens(size_t rank) {

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "absl/time/time.h"
 #include "common/histogram_counts.h"
@@ -46,15 +49,19 @@ class FrontMetrics {
   static std::vector<MetricRow<Tokens>> TokenRows(const MetricLabels& vllm,
                                                   const MetricLabels& own);
 
-  // Series whose labels are known when something is to be counted.
-  CounterMetric Requests(std::string_view endpoint, bool stream, int http_status, bool failed);
+  // Series whose labels are known when something is to be counted. Those of each request are kept,
+  // since finding one by its labels costs as much as 50 tokens.
+  CounterMetric& Requests(std::string_view endpoint, bool stream, int http_status, bool failed);
   void CountForKey(const FinishedRequest& request);
-  HistogramMetric PlanError(size_t n_ranks);
+  HistogramMetric& PlanError(size_t n_ranks);
   GaugeMetric SliceTokens(size_t rank);
   void ObservePlan(const Timeline& timeline);
 
   MetricsRegistry* registry_;
   const MetricLabels vllm_labels_, labels_;
+  using RequestLabels = std::tuple<std::string, bool, int, bool>;  // of Requests
+  std::map<RequestLabels, CounterMetric, std::less<>> requests_;
+  std::map<size_t, HistogramMetric> plan_errors_;  // by ranks
   CounterMetric started_;
   MetricTable<absl::Duration> first_token_;
   Tokens tokens_;

@@ -8,10 +8,11 @@
 
 namespace baton {
 
-std::vector<Route> RoutesOf(std::span<const Route> routes, Scope scope) {
+std::vector<Route> RoutesOfEdge(std::span<const Route> routes) {
   std::vector<Route> found;
-  std::copy_if(routes.begin(), routes.end(), std::back_inserter(found),
-               [scope](const Route& route) { return route.scope == scope; });
+  std::copy_if(routes.begin(), routes.end(), std::back_inserter(found), [](const Route& route) {
+    return route.scope == Scope::kMetrics || route.path == "/livez" || route.path == "/readyz";
+  });
   return found;
 }
 
@@ -26,7 +27,7 @@ std::optional<HttpReply> MetricsEdge::OnHead(HttpRequest* request) {
   const FoundRoute found = FindRoute(routes_, request->method, request->path);
   auto error = guard_.Admit(found, request);
   if (!error && found.route == nullptr)
-    error = HttpError(404, "Here are GET /metrics and GET /load.", "not_found");
+    error = HttpError(404, "Here are GET /metrics, /load, /livez and /readyz.", "not_found");
   if (!error) return std::nullopt;
   return EarlyRefusal(*request, *std::move(error), "");
 }

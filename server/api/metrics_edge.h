@@ -1,5 +1,6 @@
 // /metrics and /load on a port of their own, where the API is public: the port that strangers reach
-// does not have them. The same front answers, and keys need the same scope. Front thread.
+// does not have them. /livez and /readyz are here too, so that probes need none of the API's
+// connections. The same front answers, and keys need the same scope. Front thread.
 #pragma once
 
 #include <optional>
@@ -12,17 +13,17 @@
 
 namespace baton {
 
-// The rows of `routes` whose scope is `scope`, or those with another one.
-std::vector<Route> RoutesOf(std::span<const Route> routes, Scope scope);
+// The rows of `routes` that the edge has, and those with another scope than `scope`.
+std::vector<Route> RoutesOfEdge(std::span<const Route> routes);
 std::vector<Route> RoutesWithout(std::span<const Route> routes, Scope scope);
 
 class MetricsEdge : public HttpHandler {
  public:
-  // Takes the rows for metrics. All must outlive the edge. keys: null: nobody needs one.
+  // Takes its rows of `routes`. All must outlive the edge. keys: null: nobody needs one.
   MetricsEdge(ApiFront* front, std::span<const Route> routes, const ApiKeys* keys,
               MetricsRegistry* registry)
       : front_(front),
-        routes_(RoutesOf(routes, Scope::kMetrics)),
+        routes_(RoutesOfEdge(routes)),
         guard_(keys, nullptr, registry, front->model().name) {}
 
   void Attach(HttpServer* server) { server_ = server; }  // before the loop runs

@@ -16,9 +16,8 @@ std::string RequestIdText(const std::string& given);
 // Makes an error in the shape of the path's API.
 HttpReply (*RefusalAt(std::string_view path))(const ApiError& error);
 
-// With the headers that every answer to `path` has. id: the request's. cors_origin: empty: none.
-HttpReply Decorated(HttpReply reply, const std::string& path, const std::string& id,
-                    const std::string& cors_origin);
+// With the headers that every answer has. request: its id is plain. cors_origin: empty: none.
+HttpReply Decorated(HttpReply reply, const HttpRequest& request, const std::string& cors_origin);
 
 // Before the request is whole: its id need not be plain yet.
 HttpReply EarlyRefusal(const HttpRequest& request, ApiError error, const std::string& cors_origin);

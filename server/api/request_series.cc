@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "router/router_series.h"
 #include "server/api/api_series.h"
@@ -53,12 +54,26 @@ MetricRow<Request>::Value FirstTokenPart(absl::Duration (*part)(const Request&))
   };
 }
 
+using Part = absl::Duration (*)(const Request&);
+
+// Stages of the time to the first token, in their order.
+constexpr std::pair<const char*, Part> kFirstTokenStages[] = {
+    {"text", [](const Request& request) { return request.text_time; }},
+    {"plan", [](const Request& request) { return request.plan_time; }},
+    {"route", [](const Request& request) { return request.timeline.queue_to_first; }},
+    {"wire", [](const Request& request) { return request.wire_time; }},
+    {"inbox", [](const Request& request) { return request.timeline.inbox; }},
+    {"prefill_queue",
+     [](const Request& request) { return request.timeline.prefill_queue_to_first; }},
+    {"prefill", [](const Request& request) { return request.timeline.prefill_to_first; }},
+    {"draw", [](const Request& request) { return request.timeline.draw; }},
+    {"deliver", [](const Request& request) { return request.deliver_time; }}};
+
 // Takes stages of clocks of two machines: nothing is left where they add up to more.
 absl::Duration FirstTokenRest(const Request& request) {
-  const Timeline& timeline = request.timeline;
-  return std::max(absl::ZeroDuration(),
-                  *request.first_token - request.text_time - timeline.queue_to_first -
-                      timeline.prefill_queue_to_first - timeline.prefill_to_first);
+  absl::Duration rest = *request.first_token;
+  for (const auto& [name, part] : kFirstTokenStages) rest -= part(request);
+  return std::max(absl::ZeroDuration(), rest);
 }
 
 // Stages of the gap before the second token are told by the workers of the only attempt, at their
@@ -214,18 +229,13 @@ std::vector<MetricRow<Request>> OwnRows(const MetricLabels& labels) {
 
 // The stages of the time to the first token and of the gap before the second one.
 std::vector<MetricRow<Request>> StageRows(const MetricLabels& labels) {
-  using Part = absl::Duration (*)(const Request&);
   std::vector<MetricRow<Request>> rows;
-  const std::pair<const char*, Part> kFirst[] = {
-      {"text", [](const Request& request) { return request.text_time; }},
-      {"route", [](const Request& request) { return request.timeline.queue_to_first; }},
-      {"prefill_queue",
-       [](const Request& request) { return request.timeline.prefill_queue_to_first; }},
-      {"prefill", [](const Request& request) { return request.timeline.prefill_to_first; }},
-      {"unaccounted", FirstTokenRest}};
-  for (const auto& [name, part] : kFirst)
+  const auto add_first = [&](const char* name, Part part) {
     rows.push_back({ApiMetric("baton_first_token_stage_seconds"), With(labels, {{"stage", name}}),
                     FirstTokenPart(part), StageBounds()});
+  };
+  for (const auto& [name, part] : kFirstTokenStages) add_first(name, part);
+  add_first("unaccounted", FirstTokenRest);
   const std::pair<const char*, Part> kSecond[] = {
       {"kv_transfer", [](const Request& request) { return *request.timeline.exposed_transfer; }},
       {"decode_queue", [](const Request& request) { return request.timeline.decode_queue; }},

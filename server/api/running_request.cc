@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "server/access/key_holder.h"
@@ -16,10 +17,25 @@ double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
 
 void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
   choices[choice].ended = true;
+  if (is_traced()) choices[choice].timeline = end.timeline;
   ++n_ended;
   last_ended = choice;
   last_end = end;
   n_reused += end.timeline.reused_tokens;
+}
+
+// Tells the parts of the time to the first token that the router's process took. A request that
+// found its workers at once was planned and sent before `sent`, which the wire's time has in it;
+// the workers may have begun meanwhile.
+void RunningRequest::TellOwnStages(const Choice& choice, FinishedRequest* finished) const {
+  const Timeline& timeline = finished->timeline;
+  const bool waited = timeline.queue_to_first > absl::ZeroDuration();
+  const absl::Duration planned =
+      waited ? absl::ZeroDuration() : std::min(choice.sent - choice.submitted, timeline.wire);
+  finished->plan_time = choice.submitted - arrived - text_time + planned;
+  finished->wire_time = timeline.wire - planned;
+  finished->deliver_time =
+      std::max(absl::ZeroDuration(), choice.first_token - choice.submitted - timeline.ttft);
 }
 
 std::optional<absl::Duration> RunningRequest::OnToken(size_t index, absl::Time now) {
@@ -68,6 +84,7 @@ FinishedRequest RunningRequest::Finished(absl::Time now) const {
   finished.text_time = text_time;
   finished.total = now - arrived;
   finished.timeline = last_end.timeline;
+  if (finished.first_token) TellOwnStages(choices[last_ended], &finished);
   return finished;
 }
 
@@ -83,8 +100,10 @@ FinishedRequest RunningRequest::Failed(int http_status, absl::Time now) const {
   return finished;
 }
 
-std::string RunningRequest::log_name() const {
-  return call.request.trace.empty() ? id() : id() + " trace " + call.request.trace;
+std::string RunningRequest::log_name(std::string_view of_choice) const {
+  const TraceContext& trace = call.request.trace;
+  const std::string name = id() + std::string(of_choice);
+  return trace.is_known() ? absl::StrCat(name, " trace ", trace.log_text()) : name;
 }
 
 void RunningRequest::Log(const FinishedRequest& f) const {

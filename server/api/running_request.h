@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -26,9 +27,11 @@ struct RunningRequest {
     RequestId id = 0;
     bool cancelled = false;  // and the end is on the way
     bool ended = false;
+    absl::Time submitted, sent;  // given to the router; its workers were chosen, if one was free
     absl::Time first_token = absl::InfinitePast(), last_token{};
     absl::Duration second_gap{};  // zero: there is no second token
     OwnGaps gaps{};
+    std::optional<Timeline> timeline{};  // of a traced request, once it has ended or was given up
   };
 
   const GenerationApi* api = nullptr;
@@ -49,8 +52,10 @@ struct RunningRequest {
   EmitEnd last_end{};
 
   const std::string& id() const { return call.request.request_id; }
-  std::string log_name() const;  // the id, and the client's trace
+  // Returns the id, with what is appended to a choice's, and the trace: how log lines begin.
+  std::string log_name(std::string_view of_choice = "") const;
   bool ended() const { return n_ended == choices.size(); }
+  bool is_traced() const { return !call.request.trace.span_id.empty(); }
   void OnChoiceEnd(size_t choice, const EmitEnd& end);
   // A token of a choice is there. Returns the gap since the one before; nothing: it is the first.
   std::optional<absl::Duration> OnToken(size_t choice, absl::Time now);
@@ -59,6 +64,9 @@ struct RunningRequest {
   // Finished of a request that ends with this error, whatever its choices have come to.
   FinishedRequest Failed(int http_status, absl::Time now) const;
   void Log(const FinishedRequest& finished) const;
+
+ private:
+  void TellOwnStages(const Choice& choice, FinishedRequest* finished) const;
 };
 
 }  // namespace baton

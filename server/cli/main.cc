@@ -191,5 +191,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   const auto line = baton::ParseCommandLine({argv + 1, argv + argc});
   if (!line.ok()) return baton::Fail(line.status());
-  return baton::Run(line->get());
+  const int status = baton::Run(line->get());
+  baton::TellLogRepeats();
+  return status;
 }

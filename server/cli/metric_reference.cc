@@ -8,6 +8,7 @@
 #include "server/api/api_series.h"
 #include "server/api/vllm_series.h"
 #include "server/process/control_series.h"
+#include "server/tracing/trace_series.h"
 #include "worker/worker_series.h"
 
 namespace baton {
@@ -26,6 +27,7 @@ constexpr MetricSection kSections[] = {
      "Of the KV that a worker sends and receives, on the worker's page; `link` is the address of "
      "the worker at the other end.",
      kTransferMetrics},
+    {"Traces", "Of the spans that go to `tracing.endpoint`, on the router's page.", kTraceMetrics},
     {"Processes", "On every page.", kProcessMetrics},
     {"vLLM's names",
      "Under the names, labels and definitions of vLLM, so that dashboards, autoscalers and "

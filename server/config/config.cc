@@ -21,7 +21,8 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
   settings->Int("server.text_threads", &server->text_threads, 1, 64,
                 "threads that parse and tokenize long prompts");
   settings->Int("server.metrics_port", &server->metrics_port, -1, 65535,
-                "port of /metrics and /load on server.host where that is not loopback; 0 picks "
+                "port of /metrics, /load, /livez and /readyz on server.host where that is not "
+                "loopback; 0 picks "
                 "one, -1 = on server.port, as on loopback");
   settings->Duration("server.shutdown_timeout", &server->shutdown_timeout, absl::ZeroDuration(),
                      absl::Hours(24), "for running requests after SIGTERM");
@@ -84,6 +85,7 @@ void DeclareSections(Settings* settings) {
   settings->Section("decode", "Workers that compute tokens; colocated ones do both.");
   settings->Section("kvtransfer", "How KV travels between workers.");
   settings->Section("cluster", "How the processes of a cluster find each other.");
+  settings->Section("tracing", "Where the spans of requests go, and of which.");
   settings->Section("log", "What is written to stderr.");
   settings->Section("lab",
                     "For comparisons and experiments only: each makes Baton slower, or decides "
@@ -129,6 +131,7 @@ void DeclareSettings(Config* config, Settings* settings) {
   DeclareWorkers("prefill", &config->prefill, settings);
   DeclareWorkers("decode", &config->decode, settings);
   DeclareCluster(&config->cluster, settings);
+  DeclareTracing(&config->tracing, settings);
   DeclareLab(&config->lab, settings);
   settings->Choice("log.level", &config->log_level, {"debug", "info", "warn", "error"},
                    "lowest level written");

@@ -19,6 +19,7 @@
 #include "server/api/model_config.h"
 #include "server/grpc/grpc_options.h"
 #include "server/http/http_server_options.h"
+#include "server/tracing/tracing_options.h"
 #include "worker/worker_options.h"
 
 namespace baton {
@@ -72,6 +73,7 @@ struct Config {
   RouterConfig router;
   WorkerConfig prefill, decode;
   ClusterConfig cluster;
+  TracingOptions tracing;
   LabConfig lab;
   std::string log_level = "info";
   std::string log_format = "text";

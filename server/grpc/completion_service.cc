@@ -68,6 +68,7 @@ HttpRequest RequestOf(const grpc::CallbackServerContext& context, const char* me
   request.method = "POST";
   request.path = absl::StrCat("/", kCompletionService, "/", method);
   request.request_id = metadata("x-request-id");
+  request.trace = ReadTraceparent(metadata("traceparent"));
   request.client.address = AddressOfPeer(context.peer());
   request.authorization = metadata("authorization");
   request.api_key = metadata("x-api-key");

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http/trace_context.h"
+
 namespace baton {
 
 struct KeyHolder;  // of server/access
@@ -37,7 +39,7 @@ struct HttpRequest {
   uint64_t owner = 0;         // set by the handler: whose connection it is; 0: nobody's
   std::string asked_headers;  // Access-Control-Request-Headers of a preflight
   std::string timeout;        // X-Request-Timeout-Ms, as sent
-  std::string trace;          // trace and parent of a W3C traceparent, "4bf9...-00f0..."; or empty
+  TraceContext trace{};       // of the client's traceparent
   ClientId client{};
   std::string body;
 };

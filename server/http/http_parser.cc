@@ -129,26 +129,6 @@ HttpParseError BadVersion(std::string_view head) {
   return {is_version ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken"};
 }
 
-// Trace and parent of version-trace-parent-flags, all in lower-case hex; empty: it is malformed.
-std::string TraceOf(std::string_view traceparent) {
-  constexpr size_t kSize = 55, kTrace = 3, kParent = 36, kFlags = 53;
-  if (traceparent.size() < kSize || traceparent.substr(0, 2) == "ff") return "";
-  // Only a version after 00 may have more.
-  if (traceparent.size() > kSize && (traceparent.starts_with("00") || traceparent[kSize] != '-'))
-    return "";
-  for (size_t i = 0; i < kSize; ++i) {
-    const char c = traceparent[i];
-    const bool is_dash = i + 1 == kTrace || i + 1 == kParent || i + 1 == kFlags;
-    const bool is_hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-    if (is_dash ? c != '-' : !is_hex) return "";
-  }
-  const auto is_zero = [&](size_t begin, size_t end) {
-    return traceparent.substr(begin, end - begin).find_first_not_of('0') == std::string_view::npos;
-  };
-  if (is_zero(kTrace, kParent - 1) || is_zero(kParent, kFlags - 1)) return "";
-  return std::string(traceparent.substr(kTrace, kFlags - 1 - kTrace));
-}
-
 // Origin form, or absolute form with the authority of Host, or `*` for OPTIONS.
 std::optional<HttpParseError> SplitTarget(const http::request_header<>& head,
                                           HttpRequest* request) {
@@ -241,7 +221,7 @@ std::optional<HttpParseError> HttpParser::State::ReadHead() {
   request.accept_encoding = text(http::field::accept_encoding);
   request.if_none_match = text(http::field::if_none_match);
   request.timeout = std::string(Std(head["X-Request-Timeout-Ms"]));
-  request.trace = TraceOf(Std(head["traceparent"]));
+  request.trace = ReadTraceparent(Std(head["traceparent"]));
   request.authorization = text(http::field::authorization);
   request.api_key = std::string(Std(head["X-Api-Key"]));
   request.client.key = absl::HashOf(request.authorization, request.api_key);

@@ -15,6 +15,7 @@
 #include "server/api/api_front.h"
 #include "server/api/endpoints/endpoints.h"
 #include "server/api/metrics_edge.h"
+#include "server/api/request_spans.h"
 #include "server/api/router_generator.h"
 #include "server/grpc/completion_service.h"
 #include "server/http/descriptor_limit.h"
@@ -22,6 +23,7 @@
 #include "server/process/control_series.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
+#include "server/tracing/tracer.h"
 
 namespace baton {
 namespace {
@@ -255,12 +257,16 @@ int RunRouter(const RoleConfig& process) {
   const std::vector<Route> routes =
       has_metrics_port ? RoutesWithout(RouteTable(), Scope::kMetrics)
                        : std::vector<Route>(RouteTable().begin(), RouteTable().end());
+  const auto tracer = Tracer::Start(config.tracing, OtlpHead(config.tracing.service, BATON_VERSION),
+                                    (*model)->name, &registry);
+  if (!tracer.ok()) return Fail(tracer.status());
   ApiFront front(&loop, model->get(), generator->get(), &pool, &registry, routes, config.server.api,
                  {.version = BATON_VERSION,
                   .expected_workers = ExpectedWorkers(config),
                   .keys = watch ? &keys : nullptr,
                   .hosts = *is_loopback ? &hosts : nullptr,
-                  .has_ui = config.server.api.ui});
+                  .has_ui = config.server.api.ui,
+                  .tracer = tracer->get()});
   (*generator)->SetListener(&front);
   const HttpServerOptions http = HttpOptions(config.server.http, (*model)->max_context);
   auto server = HttpServer::Start(&loop, http, &front);

@@ -152,6 +152,9 @@ class Rendered(unittest.TestCase):
             paths = [container[probe]["httpGet"]["path"] for probe in
                      ("startupProbe", "livenessProbe", "readinessProbe")]
             self.assertEqual(paths, ["/livez", "/livez", "/readyz"])
+            ports = {container[probe]["httpGet"]["port"] for probe in
+                     ("startupProbe", "livenessProbe", "readinessProbe")}
+            self.assertEqual(ports, {"metrics"})  # clients cannot take it
 
     def test_control_port_is_for_workers_and_kv_ports_are_for_workers(self):
         rendering = self.render({})

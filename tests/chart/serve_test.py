@@ -113,7 +113,7 @@ class Served(unittest.TestCase):
 
     def ask(self, role, path, key=None):
         """As a probe or Prometheus asks a pod."""
-        port = self.http if role == "router" else self.worker_ports[role]
+        port = self.metrics if role == "router" else self.worker_ports[role]
         return get(ADDRESS[role], port, path, key)[0]
 
     def await_status(self, role, path, status):

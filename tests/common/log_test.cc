@@ -1,10 +1,12 @@
 #include "common/log.h"
 
 #include "common/log_format.h"
+#include "common/log_repeats.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <string>
@@ -12,21 +14,25 @@
 namespace baton {
 namespace {
 
-// Returns what a line has after level and process.
-std::string Written(const std::string& text) {
+template <typename Fn>
+std::string StderrOf(const Fn& says) {
   std::array<int, 2> pipe;
-  REQUIRE(::pipe2(pipe.data(), O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) == 0);
   const int before = ::dup(STDERR_FILENO);
   ::dup2(pipe[1], STDERR_FILENO);
-  LogWarn("%s", text);
+  says();
   ::dup2(before, STDERR_FILENO);
   ::close(before);
   ::close(pipe[1]);
-  std::array<char, 4096> line;
-  const ssize_t n = ::read(pipe[0], line.data(), line.size());
+  std::array<char, 4096> lines;
+  const ssize_t n = ::read(pipe[0], lines.data(), lines.size());
   ::close(pipe[0]);
-  REQUIRE(n > 0);
-  const std::string all(line.data(), static_cast<size_t>(n));
+  return std::string(lines.data(), n > 0 ? static_cast<size_t>(n) : 0);
+}
+
+// Returns what a line has after level and process.
+std::string Written(const std::string& text) {
+  const std::string all = StderrOf([&] { LogInfo("%s", text); });
   const size_t at = all.find("baton     ");
   REQUIRE(at != std::string::npos);
   REQUIRE(all.back() == '\n');
@@ -34,6 +40,20 @@ std::string Written(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("a place in the code that repeats itself is written as often as LogRepeats allows") {
+  int written = 0;
+  for (int i = 0; i < 2 * LogRepeats::kMaxLines; ++i) {
+    const std::string lines = StderrOf([&] { LogWarn("the same of %d", i); });
+    written += static_cast<int>(std::count(lines.begin(), lines.end(), '\n'));
+  }
+  CHECK(written == LogRepeats::kMaxLines);
+  CHECK(StderrOf([] { LogWarn("another place"); }).find("another place") != std::string::npos);
+  CHECK(StderrOf([] { LogInfo("a request"); }).find("a request") != std::string::npos);
+  const std::string told = StderrOf([] { TellLogRepeats(); });
+  CHECK(told.find("20 more within 10s like: the same of 39\n") != std::string::npos);
+  CHECK(StderrOf([] { TellLogRepeats(); }).empty());
+}
 
 TEST_CASE("plain text and characters of UTF-8 are written as they are") {
   for (const char* text :
@@ -68,8 +88,11 @@ TEST_CASE("a line as JSON is one object, whatever its text is") {
   CHECK(line("request r-1 200 stop") ==
         head + R"("request_id":"r-1","message":"request r-1 200 stop"})" + "\n");
   CHECK(line("request r-1 trace 0af7 200") ==
-        head + R"("request_id":"r-1","trace":"0af7","message":"request r-1 trace 0af7 200"})" +
+        head + R"("request_id":"r-1","trace_id":"0af7","message":"request r-1 trace 0af7 200"})" +
             "\n");
+  CHECK(line("request r-1.2 trace 0af7-b7: failed") ==
+        head + R"("request_id":"r-1.2","trace_id":"0af7","span_id":"b7",)" +
+            R"("message":"request r-1.2 trace 0af7-b7: failed"})" + "\n");
   CHECK(line("request r-1: it failed") ==
         head + R"("request_id":"r-1","message":"request r-1: it failed"})" + "\n");
   CHECK(line("request") == head + R"("message":"request"})" + "\n");

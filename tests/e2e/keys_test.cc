@@ -160,7 +160,8 @@ int StatusAt(int port, const Route& route, const std::string& name) {
   return std::stoi(client.received.substr(9, 3));
 }
 
-TEST_CASE("where the API is public, metrics have a port of their own, which has nothing else") {
+TEST_CASE(
+    "where the API is public, metrics have a port of their own, with probes and nothing else") {
   const TempFolder folder;
   const std::string path = folder.file("keys");
   std::ofstream(path) << LineOf("app", "t", Scope::kInference)
@@ -175,6 +176,10 @@ TEST_CASE("where the API is public, metrics have a port of their own, which has 
   const int metrics = std::atoi(log.c_str() + log.find(mark) + mark.size());
   for (const Route& route : RouteTable()) {
     INFO(route.method << " " << route.path);
+    if (route.path == "/livez" || route.path == "/readyz") {
+      CHECK(StatusAt(metrics, route, "") == 200);
+      continue;
+    }
     const bool is_metrics = route.scope == Scope::kMetrics;
     CHECK(StatusAt(metrics, route, "") == 401);
     CHECK(StatusAt(metrics, route, "app") == (is_metrics ? 403 : 404));
@@ -189,6 +194,35 @@ TEST_CASE("where the API is public, metrics have a port of their own, which has 
                                         absl::StrCat("--server.metrics_port=", metrics)});
   CHECK(absl::StrContains(taken, "server.metrics_port: cannot listen on"));
   REQUIRE((*served)->Terminate().ok());
+}
+
+TEST_CASE("clients that take all connections of the API leave the probes of the other port alone") {
+  const auto served =
+      ServedBaton::Start({"--demo", "--prefill", "1", "--host", "0.0.0.0",
+                          "--server.metrics_port=0", "--allow-unauthenticated",
+                          "--server.max_connections=2", "--server.max_connections_per_address=2"});
+  INFO(served.status().ToString());
+  REQUIRE(served.ok());
+  const std::string log = (*served)->log(), mark = "metrics on http://0.0.0.0:";
+  REQUIRE(absl::StrContains(log, mark));
+  const int metrics = std::atoi(log.c_str() + log.find(mark) + mark.size());
+  const int api = (*served)->url().port;
+  const std::string body =
+      R"({"prompt":"Go on.","max_tokens":1500,"ignore_eos":true,"stream":true})";
+  std::vector<std::unique_ptr<RawClient>> streams;
+  for (int i = 0; i < 2; ++i) {
+    auto& client = streams.emplace_back(std::make_unique<RawClient>(api));
+    REQUIRE(client->Send(absl::StrCat(
+        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Content-Length: ",
+        body.size(), "\r\n\r\n", body)));
+    REQUIRE(client->ReadUntil("data: {"));
+  }
+  const FoundRoute live = FindRoute(RouteTable(), "GET", "/livez");
+  const FoundRoute ready = FindRoute(RouteTable(), "GET", "/readyz");
+  CHECK(StatusAt(api, *live.route, "") == 503);
+  CHECK(StatusAt(metrics, *live.route, "") == 200);
+  CHECK(StatusAt(metrics, *ready.route, "") == 200);
 }
 
 TEST_CASE("64 streams outlive keys that change, and the key that is gone is refused") {

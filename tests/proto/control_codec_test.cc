@@ -163,6 +163,8 @@ TEST_CASE("worker events survive the wire field by field") {
   CHECK(computed.queue_us == 6);
   CHECK(computed.compute_us == 7);
   CHECK(computed.reused_tokens == 8);
+  CHECK(computed.inbox_us == 9);
+  CHECK(computed.draw_us == 10);
   const auto& pages = std::get<CachedPages>(out->events[6]);
   CHECK(pages.number == ~0ull);
   CHECK(pages.restart);

@@ -105,15 +105,19 @@ inline WorkerReport EveryEvent() {
                         .first_step_us = 7,
                         .recomputed_tokens = 4,
                         .reused_tokens = 5};
-  return {.events =
-              {announce, load, token, ended,
-               NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
-               PromptComputed{
-                   .request_id = 4, .epoch = 5, .queue_us = 6, .compute_us = 7, .reused_tokens = 8},
-               CachedPages{.number = ~0ull,
-                           .restart = true,
-                           .lost = {{1, ~0ull}},
-                           .entered = {{~0ull, 2}, {3, 4}}}},
+  return {.events = {announce, load, token, ended,
+                     NoRoomNotice{.request_id = 1, .epoch = 2, .expected_wait_us = 3},
+                     PromptComputed{.request_id = 4,
+                                    .epoch = 5,
+                                    .queue_us = 6,
+                                    .compute_us = 7,
+                                    .reused_tokens = 8,
+                                    .inbox_us = 9,
+                                    .draw_us = 10},
+                     CachedPages{.number = ~0ull,
+                                 .restart = true,
+                                 .lost = {{1, ~0ull}},
+                                 .entered = {{~0ull, 2}, {3, 4}}}},
           .engine = {.turns = ~0ull, .age_us = 5, .expected_us = 6}};
 }
 

@@ -52,6 +52,34 @@ TEST_CASE("a request's work is recorded with its workers, from its submission on
   CheckSpan(spans[4], Kind::kTransfer, kD1, 16.5 * kMs, 17 * kMs);
 }
 
+TEST_CASE(
+    "stages of the first token are told by the worker, and the wire is what is left between") {
+  PairHarness r(RouterOptions{.local = false});
+  const RequestId id = r.Submit(20, 2);
+  r.now += 20 * kMs;
+  REQUIRE(r.Report(kP1, {PromptComputed{.request_id = id,
+                                        .epoch = 1,
+                                        .queue_us = 3000,
+                                        .compute_us = 5000,
+                                        .inbox_us = 1000,
+                                        .draw_us = 2000},
+                         Token(id, 20, 7)})
+              .ok());
+  const std::optional<RequestView> progress = r.router.Progress(id, r.now);
+  REQUIRE(progress);
+  const Timeline& timeline = progress->timeline;
+  CHECK(timeline.inbox == 1 * kMs);
+  CHECK(timeline.draw == 2 * kMs);
+  CHECK(timeline.wire == 9 * kMs);
+  CHECK(timeline.queue_to_first + timeline.wire + timeline.inbox + timeline.prefill_queue_to_first +
+            timeline.prefill_to_first + timeline.draw ==
+        timeline.ttft);
+  const std::vector<WorkSpan>& spans = timeline.records.at(0).spans;
+  REQUIRE(spans.size() == 2);
+  CheckSpan(spans[0], Kind::kPrefill, kP1, 13 * kMs, 18 * kMs);  // before the token was drawn
+  CheckSpan(spans[1], Kind::kPrefillQueue, kP1, 10 * kMs, 13 * kMs);
+}
+
 TEST_CASE("an attempt has a handoff if another worker decodes, and one cut off tells no transfer") {
   RouterHarness local;
   local.Join(1, Role::kBoth);

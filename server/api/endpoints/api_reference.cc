@@ -28,8 +28,11 @@ first one is in answers.
 
 Every answer has the header `X-Request-Id`: the client's, if it is up to 128 letters, digits and `.`, `_`, `:`, `-`.
 Errors are `{"error":{"message","type","param","code"}}`, all four keys always there; `param` is the path of the field,
-such as `messages[0].content`. `X-Should-Retry: false` says that the same request would be refused again. `traceparent`
-(W3C) stands in the router's log lines of the request; workers do not get it.
+such as `messages[0].content`. `X-Should-Retry: false` says that the same request would be refused again.
+
+`traceparent` (W3C Trace Context; of gRPC the metadata of this name) stands in the router's log lines of the request. A
+request that is traced, because its `traceparent` says so or because `tracing.sample` took it, has a span in its trace
+(`tracing.endpoint`), which the header `Traceresponse` of its answer names as a traceparent does.
 
 `X-Request-Timeout-Ms` (1 to 86400000) says by when a request for tokens must have ended, counted from its last byte;
 `server.request_timeout` is its bound, and the default. Then its work ends at all workers, and the client gets 504, or

@@ -25,7 +25,12 @@ FinishedRequest Served() {
   request.total = 60 * kMs;
   request.first_token = 11 * kMs;
   request.second_gap = 5 * kMs;
+  request.plan_time = 0.1 * kMs;
+  request.wire_time = 0.2 * kMs;
+  request.deliver_time = 0.1 * kMs;
   Timeline& timeline = request.timeline;
+  timeline.inbox = 0.3 * kMs;
+  timeline.draw = 0.15 * kMs;
   timeline.queue_to_first = timeline.router_queue = 2 * kMs;
   timeline.prefill_queue_to_first = timeline.prefill_queue = 3 * kMs;
   timeline.prefill_to_first = timeline.prefill = 4 * kMs;
@@ -75,7 +80,12 @@ TEST_CASE("stages of the first and the second token add up to their times") {
   CHECK(stage(first, "route") == Approx(2e-3));
   CHECK(stage(first, "prefill_queue") == Approx(3e-3));
   CHECK(stage(first, "prefill") == Approx(4e-3));
-  CHECK(stage(first, "unaccounted") == Approx(1e-3));
+  CHECK(stage(first, "plan") == Approx(1e-4));
+  CHECK(stage(first, "wire") == Approx(2e-4));
+  CHECK(stage(first, "inbox") == Approx(3e-4));
+  CHECK(stage(first, "draw") == Approx(1.5e-4));
+  CHECK(stage(first, "deliver") == Approx(1e-4));
+  CHECK(stage(first, "unaccounted") == Approx(1.5e-4));
   CHECK(stage(second, "kv_transfer") == Approx(1.5e-3));
   CHECK(stage(second, "decode_queue") == Approx(0.5e-3));
   CHECK(stage(second, "decode_step") == Approx(2e-3));

@@ -38,20 +38,29 @@ std::string Post(const std::string& fields, const std::string& body) {
 }
 
 TEST_CASE("a traceparent is taken if it is well-formed") {
-  const std::string trace = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
+  const std::string id = "0af7651916cd43dd8448eb211c80319c", parent = "b7ad6b7169203331";
   const auto taken = [](const std::string& value) {
     return Read(Get("Traceparent: " + value + "\r\n"), 1000).request.trace;
   };
-  const std::string both = trace + "-" + parent;
-  CHECK(taken("00-" + both + "-01") == both);
-  CHECK(taken("01-" + both + "-01-more") == both);
+  const std::string both = id + "-" + parent;
+  for (const auto& [flags, is_sampled] :
+       {std::pair("-01", true), {"-00", false}, {"-03", true}, {"-fe", false}, {"-ff", true}}) {
+    INFO(flags);
+    const TraceContext trace = taken("00-" + both + flags);
+    CHECK(trace.trace_id == id);
+    CHECK(trace.parent_id == parent);
+    CHECK(trace.is_sampled == is_sampled);
+    CHECK(trace.log_text() == both);
+    CHECK(trace.response().empty());  // it has no span here
+  }
+  CHECK(taken("01-" + both + "-01-more").is_sampled);
   for (const std::string& bad :
        {std::string("x"), both, "00-" + both, "00-" + both + "-01-more", "ff-" + both + "-01",
         "00-" + std::string(32, '0') + "-" + parent + "-01",
-        "00-" + trace + "-" + std::string(16, '0') + "-01", "00-" + trace + "_" + parent + "-01",
+        "00-" + id + "-" + std::string(16, '0') + "-01", "00-" + id + "_" + parent + "-01",
         "00-" + std::string(32, 'A') + "-" + parent + "-01"}) {
     INFO(bad);
-    CHECK(taken(bad).empty());
+    CHECK_FALSE(taken(bad).is_known());
   }
 }
 
