@@ -132,11 +132,13 @@ class MadStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   MadStream(const std::shared_ptr<grpc::Channel>& channel, const ClusterKey& key) : stub_(channel) {
     context_.AddMetadata(kWorkerProofKey, FreshProof(channel, key, kMad));
     stub_.PrepareBidiStreamingCall(&context_, kAttach, {}, this);
+    AddHold();  // the call does not end while it may be written to
     StartRead(&read_);
     StartCall();
   }
   ~MadStream() override {
     context_.TryCancel();
+    RemoveHold();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_done_; });
   }
@@ -155,7 +157,8 @@ class MadStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
 
   void OnReadDone(bool ok) override {
     std::lock_guard lock(mutex_);
-    if (ok) has_work_ = true;
+    has_work_ |= ok;
+    can_write_ &= ok;
   }
   void OnWriteDone(bool ok) override {
     std::lock_guard lock(mutex_);
