@@ -32,7 +32,7 @@ class SegmentCache {
   NativeSegmentCache* native_;
 };
 
-// What one salt has of a cache. Null: nothing.
+// A cache as one salt sees it. Null: nothing is cached.
 struct CachedSegments {
   CachedSegments(SegmentCache* all = nullptr, uint64_t salt_of_it = 0)  // NOLINT: a cache is one
       : cache(all), salt(salt_of_it) {}

@@ -34,10 +34,10 @@ namespace {
 constexpr int kClients = 32, kPrompts = 256, kDeciles = 10, kGoesAwayOneOf = 64;
 constexpr int64_t kLongRun = 200'000;
 constexpr double kMaxBytesPerRequest = 1, kMaxSlowdown = 1.05;
-// Of a run that is short: workers still touch their KV pools for the first time.
+// Bounds of a short run: workers still touch their KV pools for the first time.
 constexpr double kShortBytesPerRequest = 400, kShortWorkerBytes = 8192, kShortSlowdown = 3;
 
-// What a process holds: bytes of memory, and descriptors.
+// Reservations of a process: bytes of memory, and descriptors.
 struct Held {
   double bytes = 0;
   int descriptors = 0;
@@ -143,7 +143,7 @@ absl::Status Run(int64_t n_requests, bool* is_good) {
   const absl::Time begin = absl::Now();
   for (int i = 0; i < kClients; ++i) clients.emplace_back([&soak, i] { soak.RunClient(i); });
   std::vector<std::pair<double, double>> of_router, of_workers;  // requests done, bytes
-  int most_descriptors = 0, first_descriptors = 0;
+  int max_descriptors = 0, first_descriptors = 0;
   int64_t printed = 0;
   WaitUntil(absl::InfiniteDuration(), [&] {
     absl::SleepFor(absl::Milliseconds(80));
@@ -151,7 +151,7 @@ absl::Status Run(int64_t n_requests, bool* is_good) {
     const Held held = HeldBy(router), here = HeldBy(::getpid());
     if (n >= n_requests / 5 && n < n_requests) {
       if (of_router.empty()) first_descriptors = held.descriptors;
-      most_descriptors = std::max(most_descriptors, held.descriptors);
+      max_descriptors = std::max(max_descriptors, held.descriptors);
       of_router.emplace_back(static_cast<double>(n), held.bytes);
       of_workers.emplace_back(static_cast<double>(n), here.bytes);
     }
@@ -178,12 +178,12 @@ absl::Status Run(int64_t n_requests, bool* is_good) {
   std::printf(
       "memory by request: router %.2f bytes (at most %.0f), workers and clients %.2f (%.0f)\n",
       router_slope, max_bytes, worker_slope, max_worker_bytes);
-  std::printf("descriptors of the router: %d, at most %d\n", first_descriptors, most_descriptors);
+  std::printf("descriptors of the router: %d, at most %d\n", first_descriptors, max_descriptors);
   std::printf("p99 to the first token: third tenth %.2f ms, last %.2f ms (at most %.2f times)\n",
               first, last, max_slowdown);
   // Each client that has gone leaves a connection that the router closes a moment later.
   *is_good = soak.n_failed() == 0 && router_slope <= max_bytes &&
-             worker_slope <= max_worker_bytes && most_descriptors <= first_descriptors + kClients &&
+             worker_slope <= max_worker_bytes && max_descriptors <= first_descriptors + kClients &&
              last <= max_slowdown * first;
   std::printf("%lld requests, %lld failed: %s\n", static_cast<long long>(n_requests),
               static_cast<long long>(soak.n_failed()), *is_good ? "good" : "BAD");

@@ -66,7 +66,7 @@ class Verdict {
 
 int Run() {
   MemoryGroup group;
-  // What the worker has already is not counted here: the next pages that it touches are.
+  // Memory that the worker has already is not counted here: the next pages that it touches are.
   if (!group.Write("memory.limit_in_bytes", "65536") || group.n_killed() != 0) {
     std::printf("NOT RUN: no memory group can be made (cgroup v1, root). Nothing was shown.\n");
     return kCannotRun;

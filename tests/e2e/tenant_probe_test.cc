@@ -26,8 +26,8 @@ std::map<std::string, std::string> HeadersOf(const std::string& tenant) {
   return {{"Authorization", "Bearer bk_probe-" + tenant}};
 }
 
-// What a probe sees: its time to the first event, cached_tokens, and as text all else that an
-// answer says.
+// Figures that a probe sees: its time to the first event, cached_tokens, and as text all else that
+// an answer says.
 struct Probe {
   double seconds = 0;
   double cached_tokens = 0;
@@ -152,7 +152,7 @@ void Check(int n, double tolerance) {
   CHECK(other.seconds == Approx(0.5).margin(tolerance));
   CHECK(other.cached_tokens == Approx(0.5).margin(tolerance));
   CHECK(other.tells_the_same);
-  // The same probes see a tenant's own prompts well, so the probes are good ones.
+  // Probes of a tenant's own prompts see them well, so these probes are good ones.
   const Areas own = ProbeBy("a", std::min(n, 200), &number);
   CHECK(own.seconds > 0.65);
   CHECK(own.cached_tokens < 0.1);

@@ -32,15 +32,6 @@ struct Socket {
   }
 };
 
-void CheckTalks(RouterEnd* router, WorkerEnd* worker, Incarnation id) {
-  REQUIRE(worker->client->Send({.events = {TokenOut{.request_id = 9, .position = 7}}}));
-  const auto reported = router->Next<WorkerReported>();
-  REQUIRE(reported.has_value());
-  CHECK(reported->worker == id);
-  router->server->Send(id, {CancelRequest{.request_id = 9}});
-  CHECK(worker->events.Next<RouterMessages>().has_value());
-}
-
 TEST_CASE("workers join over a Unix socket that its user alone may open") {
   const Socket socket;
   RouterEnd router(socket.Options());

@@ -1,4 +1,4 @@
-// What a chaos run may have besides exact answers, and what of it nothing explains.
+// Refusals and stand-stills of a chaos run, and whether its clients and faults explain them.
 #pragma once
 
 #include <string>

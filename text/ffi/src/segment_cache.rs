@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of an entry besides its text and ids (allocations, table), as a bound.
 const ENTRY_BYTES: usize = 160;
 
-/// Whose texts these are, and whether they are the first ones: of two salts nobody finds out by time what the other
-/// one has had tokenized.
+/// Salt of those whose texts these are, and whether they are the first ones: of two salts nobody finds out by time
+/// what the other one has had tokenized.
 pub type Whose = (u64, bool);
 
 /// By whose it is, and by the text.
