@@ -20,8 +20,8 @@ std::vector<ChannelArgument> ControlChannelArguments();
 // handshake that fails, and strangers can make many. Once per process, before gRPC is used.
 void QuietGrpc();
 
-// True if host:port names this machine's loopback: localhost, [::1] or 127.*. Plain-text
-// control streams go nowhere else.
+// True if host:port names this machine's loopback: localhost, [::1] or 127.*. Beside Unix sockets
+// (unix_control.h), plain-text control streams go nowhere else.
 bool IsLoopbackAddress(std::string_view address);
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 #include "proto/control_client.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <openssl/crypto.h>
 
@@ -17,6 +18,7 @@
 #include "proto/control_codec.h"
 #include "proto/control_credentials.h"
 #include "proto/membership.h"
+#include "proto/unix_control.h"
 
 namespace baton {
 namespace {
@@ -45,7 +47,8 @@ std::string TargetOf(const std::string& address) {
   return address.starts_with('[') ? "ipv6:" + address : address;
 }
 
-std::shared_ptr<grpc::Channel> OpenChannel(
+// Error: nobody listens on the Unix socket, or somebody who is not to be trusted.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(
     const std::string& address, const std::shared_ptr<const ClusterCertificate>& certificate) {
   grpc::ChannelArguments arguments;
   for (const ChannelArgument& argument : ControlChannelArguments())
@@ -55,6 +58,10 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ignore proxies of the environment
+  if (IsUnixAddress(address)) {
+    ASSIGN_OR_RETURN(const int socket, DialUnixControl(address));
+    return grpc::CreateCustomInsecureChannelFromFd("router", socket, arguments);
+  }
   return grpc::CreateCustomChannel(TargetOf(address), ChannelCredentialsOf(certificate), arguments);
 }
 
@@ -293,13 +300,17 @@ void ControlClient::RereadCertificate() {
 bool ControlClient::RunStream() {
   RereadCertificate();
   const auto channel = OpenChannel(options_.router_address, certificate_);
-  Stream asks(this, channel, 0);
+  if (!channel.ok()) {
+    LogRefusal(channel.status());
+    return false;
+  }
+  Stream asks(this, *channel, 0);
   if (!RunToEnd(&asks)) return false;
   if (asks.given_ == 0) {
     LogRefusal(asks.reason_);
     return false;
   }
-  Stream stream(this, channel, asks.given_);
+  Stream stream(this, *channel, asks.given_);
   if (!RunToEnd(&stream)) return stream.accepted_;
   if (!stream.accepted_) {
     LogRefusal(stream.reason_);

@@ -41,7 +41,7 @@ struct RouterDisconnected {
 using RouterEvent = std::variant<RouterConnected, RouterMessages, RouterDisconnected>;
 
 struct ControlClientOptions {
-  std::string router_address;  // host:port
+  std::string router_address;  // host:port, or unix:PATH (unix_control.h)
   ClusterKey key{};
   // The worker's, for mutual TLS; its files are read again before each attempt. Null: plain text.
   std::shared_ptr<const ClusterCertificate> certificate{};

@@ -2,6 +2,7 @@
 
 #include <grpc/support/time.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 
 #include <condition_variable>
 #include <iterator>
@@ -18,6 +19,7 @@
 #include "proto/control_credentials.h"
 #include "proto/join_refusals.h"
 #include "proto/membership.h"
+#include "proto/unix_control.h"
 
 namespace baton {
 namespace {
@@ -60,6 +62,7 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
   ~GrpcControlServer() override { GrpcControlServer::Shutdown(); }
 
   absl::Status Listen();
+  absl::Status ListenOnSocket();  // of a server that was built
   int port() const override { return port_; }
   void ReloadCertificate() override {
     if (tls_ != nullptr) tls_->Reload();
@@ -89,6 +92,7 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
   std::unique_ptr<ControlServerTls> tls_;  // null: plain text
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
+  std::unique_ptr<UnixControlListener> socket_;  // null: TCP
 
   std::mutex mutex_;
   Challenges challenges_;
@@ -213,8 +217,27 @@ void GrpcControlServer::Unlock(std::unique_lock<std::mutex>& lock) {
   if (wake && options_.wake) options_.wake();
 }
 
+absl::Status GrpcControlServer::ListenOnSocket() {
+  UnixControlListener::Handlers handlers;
+  handlers.on_accepted = [this](int peer) { grpc::AddInsecureChannelFromFd(server_.get(), peer); };
+  handlers.on_refused = [this](uid_t user) {
+    refusals_->Add(JoinFault::kOtherUser, options_.address,
+                   absl::StrFormat("the dialler is a process of user %d, neither this process's "
+                                   "nor root",
+                                   user));
+  };
+  ASSIGN_OR_RETURN(socket_, UnixControlListener::Start(options_.address, std::move(handlers)));
+  return absl::OkStatus();
+}
+
 absl::Status GrpcControlServer::Listen() {
-  if (options_.certificate == nullptr && !IsLoopbackAddress(options_.address))
+  const bool is_unix = IsUnixAddress(options_.address);
+  if (is_unix && options_.certificate != nullptr)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "router.control: %s is on this machine, where no certificate is used: leave "
+        "cluster.tls_cert, cluster.tls_key and cluster.tls_ca out, or listen on host:port",
+        options_.address));
+  if (!is_unix && options_.certificate == nullptr && !IsLoopbackAddress(options_.address))
     return absl::InvalidArgumentError(absl::StrFormat(
         "router.control: %s is not on the loopback, and control streams would be plain text: set "
         "cluster.tls_cert, cluster.tls_key and cluster.tls_ca, or use 127.0.0.1",
@@ -231,9 +254,10 @@ absl::Status GrpcControlServer::Listen() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port is an error, not shared
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnection);
-  builder.AddListeningPort(options_.address, credentials, &port_);
+  if (!is_unix) builder.AddListeningPort(options_.address, credentials, &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
+  if (server_ != nullptr && is_unix) return ListenOnSocket();
   if (server_ == nullptr || port_ == 0)
     return absl::UnavailableError(
         absl::StrFormat("cannot listen for workers on %s: is the port taken?", options_.address));
@@ -290,7 +314,8 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlSe
   ++n_streams_;
   ++counted_streams_;
   streams_[stream->worker_] = stream;
-  Queue(WorkerConnected{.worker = stream->worker_, .peer = context->peer()});
+  Queue(WorkerConnected{.worker = stream->worker_,
+                        .peer = socket_ != nullptr ? options_.address : context->peer()});
   stream->StartSendInitialMetadata();
   stream->ReadMoreLocked();
   Unlock(lock);
@@ -361,6 +386,7 @@ void GrpcControlServer::Shutdown() {
                    absl::UnavailableError("the router is shutting down"));
     wake_needed_ = false;
   }
+  socket_.reset();
   if (server_ != nullptr) {
     server_->Shutdown(
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(500, GPR_TIMESPAN)));

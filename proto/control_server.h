@@ -32,7 +32,8 @@
 namespace baton {
 
 struct ControlServerOptions {
-  std::string address = "127.0.0.1:0";  // host:port; port 0 picks
+  // host:port; port 0 picks. Or unix:PATH (unix_control.h), without a certificate.
+  std::string address = "127.0.0.1:0";
   ClusterKey key{};
   // The router's. Null: plain text, and only on the loopback.
   std::shared_ptr<const ClusterCertificate> certificate{};
@@ -63,13 +64,14 @@ using ControlEvent = std::variant<WorkerConnected, WorkerReported, WorkerLost>;
 class ControlServer {
  public:
   // Binds and listens. InvalidArgument: the address is not on the loopback, and there is no
-  // certificate. Unavailable: the address cannot be bound. Errors name the address.
+  // certificate, or it is a Unix socket, and there is one. Unavailable: the address cannot be
+  // bound. Errors name the address.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options);
   virtual ~ControlServer() = default;  // calls Shutdown if it was not called
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  virtual int port() const = 0;  // any thread
+  virtual int port() const = 0;  // any thread; 0: a Unix socket
   // Reads the certificate's files again; the log says how it went. Streams stay as they are.
   virtual void ReloadCertificate() = 0;  // any thread
   // When the certificate in force expires; UnixEpoch: there is none.

@@ -17,13 +17,14 @@ enum class JoinFault {
   kMissingProof,   // no proof of the cluster key, or malformed
   kOtherKey,       // a proof with another cluster key
   kReplayedProof,  // a proof for a challenge that was used, is too old, or is not of this router
+  kOtherUser,      // over a Unix socket, a process of another user
 };
 
 // Values of a metric's label.
 inline constexpr std::array kJoinFaultNames = {
-    "no_certificate", "foreign_certificate", "expired_certificate",
-    "no_role",        "other_cluster",       "other_role",
-    "missing_proof",  "other_key",           "replayed_proof"};
+    "no_certificate", "foreign_certificate", "expired_certificate", "no_role",
+    "other_cluster",  "other_role",          "missing_proof",       "other_key",
+    "replayed_proof", "other_user"};
 inline constexpr size_t kJoinFaults = kJoinFaultNames.size();
 
 }  // namespace baton

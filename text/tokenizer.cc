@@ -94,24 +94,26 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeByCrate(std::string_view t
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                        bool add_special_tokens) const {
-  return Encode(text, nullptr, add_special_tokens, nullptr, absl::InfiniteDuration());
+  return Encode(text, nullptr, add_special_tokens, {}, absl::InfiniteDuration());
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(const PromptText& prompt,
-                                                       bool add_special_tokens, SegmentCache* cache,
+                                                       bool add_special_tokens,
+                                                       CachedSegments cached,
                                                        absl::Duration limit) const {
   return Encode(prompt.text, prompt.controls ? &*prompt.controls : nullptr, add_special_tokens,
-                cache, limit);
+                cached, limit);
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(
     std::string_view text, const std::vector<PromptText::Place>* controls, bool add_special_tokens,
-    SegmentCache* cache, absl::Duration limit) const {
+    CachedSegments cached, absl::Duration limit) const {
   static_assert(sizeof(PromptText::Place) == 2 * sizeof(uint32_t));
   baton_prompt_view view = {};
   view.text = native::View(text);
   view.is_plain = controls == nullptr;
   view.limit_ns = native::LimitNs(limit);
+  view.salt = cached.salt;
   if (controls != nullptr) {
     view.controls = reinterpret_cast<const uint32_t*>(controls->data());
     view.n_controls = controls->size();
@@ -119,9 +121,9 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(
   native::Bytes error;
   baton_ids ids = {nullptr, 0};
   RETURN_IF_ERROR(native::ToStatus(
-      baton_tokenizer_encode_prompt(native_->handle, &view, add_special_tokens,
-                                    cache == nullptr ? nullptr : cache->native_->handle, &ids,
-                                    error.out()),
+      baton_tokenizer_encode_prompt(
+          native_->handle, &view, add_special_tokens,
+          cached.cache == nullptr ? nullptr : cached.cache->native_->handle, &ids, error.out()),
       error));
   return Taken(ids);
 }

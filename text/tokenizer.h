@@ -54,7 +54,7 @@ class Tokenizer {
   // what the cache does not have, and about 3 ms per MB. DeadlineExceeded: it takes longer than
   // `limit`, which is looked at between special tokens and between the stages of the work.
   absl::StatusOr<std::vector<int32_t>> Encode(
-      const PromptText& prompt, bool add_special_tokens, SegmentCache* cache = nullptr,
+      const PromptText& prompt, bool add_special_tokens, CachedSegments cached = {},
       absl::Duration limit = absl::InfiniteDuration()) const;
 
   // Returns what the library itself makes of `text`, the same in several times the time and memory:
@@ -97,7 +97,7 @@ class Tokenizer {
   // `controls`: null in a plain prompt.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const std::vector<PromptText::Place>* controls,
-                                              bool add_special_tokens, SegmentCache* cache,
+                                              bool add_special_tokens, CachedSegments cached,
                                               absl::Duration limit) const;
   bool InRange(int32_t id) const { return id >= 0 && id < vocab_size(); }
 

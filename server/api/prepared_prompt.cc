@@ -94,6 +94,8 @@ class PromptMaker {
   Problem Tokenize(const PromptText& prompt, const std::string& param, bool add_special,
                    Ids* ids) const;
   Problem TruncateText(const std::string& text, Ids* ids) const;
+  // As KV, ids of texts are shared within a salt alone.
+  CachedSegments CachedHere() const { return {model_.segments.get(), common_.cache_salt}; }
   // The prompt as the answer repeats it. text: as it was sent; null: as ids, or changed.
   Problem Echo(const std::string* text, const std::string& param, PreparedPrompt* out) const;
   Problem BoundReasoning(const PromptText& prompt, PreparedPrompt* out) const;
@@ -153,8 +155,7 @@ Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param
   if (min_tokens > max_context_ && !kept_tokens_) {
     return ContextError(request_, param, max_context_, request_.max_tokens.value_or(1), min_tokens);
   }
-  auto encoded =
-      model_.tokenizer->Encode(prompt, add_special, model_.segments.get(), moment_.left());
+  auto encoded = model_.tokenizer->Encode(prompt, add_special, CachedHere(), moment_.left());
   if (!encoded.ok()) return InvalidText(param, encoded.status());
   *ids = *std::move(encoded);
   if (ids->empty()) return InvalidField(param, absl::StrCat(param, " has no tokens."));
@@ -165,8 +166,8 @@ Problem PromptMaker::Tokenize(const PromptText& prompt, const std::string& param
 // transformers does.
 Problem PromptMaker::TruncateText(const std::string& text, Ids* ids) const {
   if (!kept_tokens_ || ids->size() <= *kept_tokens_) return std::nullopt;
-  auto plain = model_.tokenizer->Encode(PromptText{.text = text}, false, model_.segments.get(),
-                                        moment_.left());
+  auto plain =
+      model_.tokenizer->Encode(PromptText{.text = text}, false, CachedHere(), moment_.left());
   if (!plain.ok()) return InvalidText("prompt", plain.status());
   const auto at = std::search(ids->begin(), ids->end(), plain->begin(), plain->end());
   const size_t n_added = ids->size() - std::min(ids->size(), plain->size());

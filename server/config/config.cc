@@ -29,9 +29,10 @@ void DeclareServer(ServerConfig* server, Settings* settings) {
 }
 
 void DeclareRouterProcess(RouterConfig* router, Settings* settings) {
-  settings->Text(
-      "router.control", &router->control,
-      "host:port where workers dial; port 0 picks; beyond the loopback with cluster.tls_* alone");
+  settings->Text("router.control", &router->control,
+                 "host:port where workers dial, beyond the loopback with cluster.tls_* alone; port "
+                 "0 picks; or "
+                 "unix:PATH, which serve chooses by itself");
   DeclareRouter(&router->router, settings);
 }
 

@@ -279,8 +279,9 @@ int RunRouter(const RoleConfig& process) {
   const auto grpc = ServeGrpc(&loop, GrpcOptionsOf(config.server, http), server->get(), &front);
   if (!grpc.ok()) return Fail(grpc.status());
   process.reporter.ReportPort(StartReport::Kind::kHttpPort, (*server)->port());
-  LogInfo("listening on %s, workers dial port %d", PlacesOf(config.server.http, (*server)->port()),
-          (*generator)->control_port());
+  const int control_port = (*generator)->control_port();
+  LogInfo("listening on %s, workers dial %s", PlacesOf(config.server.http, (*server)->port()),
+          control_port == 0 ? config.router.control : absl::StrCat("port ", control_port));
 
   bool was_complete = false;
   (*generator)->SetOnChange([&, generator = generator->get()] {

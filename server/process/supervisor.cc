@@ -18,8 +18,10 @@
 #include "common/ids.h"
 #include "common/log.h"
 #include "common/progress_bar.h"
+#include "proto/unix_control.h"
 #include "server/process/child_process.h"
 #include "server/process/launch_spec.h"
+#include "server/process/socket_folder.h"
 #include "server/process/worker_placement.h"
 
 namespace baton {
@@ -65,6 +67,7 @@ class Supervisor {
   enum class Phase { kRunning, kDrainRouter, kDrainWorkers };
 
   void AddRoles();
+  std::optional<SocketFolder> ChooseControl();
   void StartDue();
   absl::Status Start(RoleProcess* role);
   int PollTimeout() const;
@@ -116,6 +119,20 @@ void Supervisor::AddRoles() {
   for (size_t i = 0; i < placement.decode.size(); ++i) {
     add(absl::StrCat(decode_name, i), "decode", placement.decode[i]);
   }
+}
+
+// On one host control streams go over a Unix socket, in a folder of its own. Where none can be
+// made, and where the settings name an address, over TCP. Nothing: no folder.
+std::optional<SocketFolder> Supervisor::ChooseControl() {
+  if (config_.router.control != RouterConfig().control) return std::nullopt;
+  auto folder = SocketFolder::Make();
+  if (!folder.ok()) {
+    LogInfo("control streams go over %s: %s", config_.router.control,
+            std::string(folder.status().message()));
+    return std::nullopt;
+  }
+  config_.router.control = "unix:" + folder->file("control");
+  return *std::move(folder);
 }
 
 absl::Status Supervisor::Start(RoleProcess* role) {
@@ -197,11 +214,13 @@ void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
       role->progress = report.fraction;
       break;
     case StartReport::Kind::kControlPort: {
+      router_listens_ = true;
+      config_.cluster.router = config_.router.control;
+      if (IsUnixAddress(config_.router.control)) break;
       // A router that is started again must be found, and clients must find it, where it was.
       const std::string host = config_.router.control.substr(0, config_.router.control.rfind(':'));
       config_.router.control = absl::StrCat(host, ":", report.port);
       config_.cluster.router = config_.router.control;
-      router_listens_ = true;
       break;
     }
     case StartReport::Kind::kHttpPort:
@@ -342,6 +361,7 @@ int Supervisor::Run() {
   const int signal_descriptor = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
   BATON_CHECK(signal_descriptor >= 0);
   AddRoles();
+  const std::optional<SocketFolder> folder = ChooseControl();
   while (phase_ == Phase::kRunning || AnyAlive()) {
     StartDue();
     std::vector<pollfd> waits = {{signal_descriptor, POLLIN, 0}};

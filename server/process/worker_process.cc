@@ -19,6 +19,7 @@
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
 #include "proto/control_channel.h"
+#include "proto/unix_control.h"
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
 #include "server/process/cluster_certificate_watch.h"
@@ -108,6 +109,13 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
 // Null: control streams are plain text, which stays on this machine.
 absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
     const ClusterConfig& cluster, Role role) {
+  if (IsUnixAddress(cluster.router)) {
+    if (!cluster.tls.any()) return nullptr;
+    return absl::InvalidArgumentError(
+        absl::StrCat("cluster.router: ", cluster.router,
+                     " is on this machine, where no certificate is used: leave cluster.tls_cert, "
+                     "cluster.tls_key and cluster.tls_ca out, or dial host:port"));
+  }
   if (cluster.tls.any()) {
     ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(cluster.tls, RoleName(role)));
     certificate->WarnOfExpiry();

@@ -189,6 +189,19 @@ TEST_CASE(
       CHECK(StatusAt((*served)->url().port, route, "prom") == 404);
     }
   }
+  // It has 64 connections, which wait for the rest of a header here.
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  int n_refused = 0;
+  for (int i = 0; i < 65; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(metrics, "127.0.0.2"));
+    crowd.back()->Send("GET /metrics HTTP/1.1\r\n");
+  }
+  for (const auto& client : crowd) n_refused += client->ReadUntil("503", absl::Milliseconds(20));
+  CHECK(n_refused == 1);
+  crowd.clear();
+  for (const Route& route : RouteTable())
+    if (route.path == "/metrics")
+      CHECK(WaitUntil(absl::Seconds(5), [&] { return StatusAt(metrics, route, "prom") == 200; }));
   // The port of metrics is one of Baton's settings, which an error names.
   const std::string taken = StartError({"--demo", "--host", "0.0.0.0", "--allow-unauthenticated",
                                         absl::StrCat("--server.metrics_port=", metrics)});

@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/raw_client.h"
@@ -93,25 +95,31 @@ class RecordMutator {
 // A connection by HTTP/2 with a call of gRPC: its frames, or the message in them, are changed.
 class CallMutator {
  public:
-  explicit CallMutator(uint64_t seed) : random_(seed) {}
+  // GenerateRequest: prompt (2) "duck", max_tokens (5) 3. Other methods take it as they can.
+  explicit CallMutator(uint64_t seed)
+      : CallMutator(seed,
+                    {"/baton.v1.Completion/Generate", "/baton.v1.Completion/Tokenize",
+                     "/baton.v1.Completion/Detokenize", "/baton.v1.Completion/ListModels",
+                     "/baton.v1.Completion/GetLoads"},
+                    std::string("\x12\x04", 2) + "duck" + std::string("\x28\x03", 2)) {}
+  // Calls one of the methods, by their paths, with the message.
+  CallMutator(uint64_t seed, std::vector<std::string> methods, std::string message)
+      : random_(seed), methods_(std::move(methods)), message_(std::move(message)) {}
 
   std::string Next() {
-    // GenerateRequest: prompt (2) "duck", max_tokens (5) 3. Other methods take it as they can.
-    std::string message = std::string("\x12\x04", 2) + "duck" + std::string("\x28\x03", 2);
+    std::string message = message_;
     const uint64_t where = random_() % 4;
     if (where == 0) ChangeBytes(&random_, &message);
     std::string framed = std::string(1, '\0') + Number(message.size(), 4) + message;
     if (where == 1) ChangeBytes(&random_, &framed);
-    const char* methods[] = {"Generate", "Tokenize", "Detokenize", "ListModels", "GetLoads"};
     std::string fields;
-    for (const auto& [name, value] :
-         {std::pair<std::string, std::string>{":method", "POST"},
-          {":scheme", "http"},
-          {":path", absl::StrCat("/baton.v1.Completion/", methods[random_() % 5])},
-          {":authority", "localhost"},
-          {"te", "trailers"},
-          {"content-type", "application/grpc"},
-          {"grpc-timeout", "2S"}})
+    for (const auto& [name, value] : {std::pair<std::string, std::string>{":method", "POST"},
+                                      {":scheme", "http"},
+                                      {":path", methods_[random_() % methods_.size()]},
+                                      {":authority", "localhost"},
+                                      {"te", "trailers"},
+                                      {"content-type", "application/grpc"},
+                                      {"grpc-timeout", "2S"}})
       absl::StrAppend(&fields, std::string(1, '\0'), std::string(1, static_cast<char>(name.size())),
                       name, std::string(1, static_cast<char>(value.size())), value);
     if (where == 2) ChangeBytes(&random_, &fields);
@@ -131,6 +139,8 @@ class CallMutator {
            Number(stream, 4) + payload;
   }
   std::mt19937_64 random_;
+  const std::vector<std::string> methods_;
+  const std::string message_;
 };
 
 }  // namespace baton

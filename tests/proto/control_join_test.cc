@@ -59,15 +59,6 @@ grpc::Status Attach(const std::shared_ptr<grpc::Channel>& channel, const std::st
   return wire::Control::NewStub(channel)->Attach(&context)->Finish();
 }
 
-void CheckTalks(RouterEnd* router, WorkerEnd* worker, Incarnation id) {
-  REQUIRE(worker->client->Send({.events = {TokenOut{.request_id = 9, .position = 7}}}));
-  const auto reported = router->Next<WorkerReported>();
-  REQUIRE(reported.has_value());
-  CHECK(reported->worker == id);
-  router->server->Send(id, {CancelRequest{.request_id = 9}});
-  CHECK(worker->events.Next<RouterMessages>().has_value());
-}
-
 }  // namespace
 
 TEST_CASE("a worker joins over mutual TLS beyond the loopback, and both ends talk") {

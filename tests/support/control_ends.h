@@ -164,6 +164,16 @@ struct WorkerEnd {
   std::unique_ptr<ControlClient> client;
 };
 
+// Sends a message each way.
+inline void CheckTalks(RouterEnd* router, WorkerEnd* worker, Incarnation id) {
+  REQUIRE(worker->client->Send({.events = {TokenOut{.request_id = 9, .position = 7}}}));
+  const auto reported = router->Next<WorkerReported>();
+  REQUIRE(reported.has_value());
+  CHECK(reported->worker == id);
+  router->server->Send(id, {CancelRequest{.request_id = 9}});
+  CHECK(worker->events.Next<RouterMessages>().has_value());
+}
+
 // A control_peer process; killed at the end.
 class PeerProcess {
  public:

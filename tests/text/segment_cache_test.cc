@@ -171,4 +171,19 @@ TEST_CASE("what is larger than the cache is not kept") {
   CHECK((counts.bytes == 0 && counts.hits == 0 && counts.misses == 2));
 }
 
+TEST_CASE("what one salt has had tokenized is not there for another one") {
+  const auto tokenizer = Load("llama3-small");
+  PromptText prompt;
+  for (int i = 0; i < 100; ++i) prompt.text += " the duck and the cellar";
+  SegmentCache cache(1 << 20);
+  const Ids ids = tokenizer->Encode(prompt, false, {&cache, 1}).value();
+  CHECK(cache.counts().misses == 1);
+  CHECK(tokenizer->Encode(prompt, false, {&cache, 2}).value() == ids);
+  CHECK(tokenizer->Encode(prompt, false, &cache).value() == ids);
+  CHECK(cache.counts().misses == 3);
+  CHECK(cache.counts().hits == 0);
+  CHECK(tokenizer->Encode(prompt, false, {&cache, 2}).value() == ids);
+  CHECK(cache.counts().hits == 1);
+}
+
 }  // namespace baton

@@ -77,6 +77,7 @@ typedef struct {
   size_t n_controls;        /* pairs */
   int32_t is_plain;         /* 1: special tokens are wherever the text spells one; no controls */
   uint64_t limit_ns;        /* the time for the call; UINT64_MAX: any */
+  uint64_t salt;            /* whose cached ids may be used */
 } baton_prompt_view;
 /* cache: of this tokenizer, or null. */
 baton_status baton_tokenizer_encode_prompt(const baton_tokenizer* tokenizer,

@@ -15,7 +15,8 @@ ApiFront::TextAnswer Counted(const ServedModel& model, int64_t, std::string_view
   const TextMoment moment = model.BeginText();
   PromptText prompt;
   if (auto problem = RenderMessages(model, request, moment, &prompt)) return *problem;
-  const auto tokens = model.tokenizer->Encode(prompt, false, model.segments.get(), moment.left());
+  // Without the cache, whose entries are a tenant's: who asks is not told here.
+  const auto tokens = model.tokenizer->Encode(prompt, false, nullptr, moment.left());
   if (!tokens.ok()) return InvalidText("messages", tokens.status());
   return JsonObject([&](JsonWriter& json) { json.Field("input_tokens", tokens->size()); });
 }

@@ -1,7 +1,9 @@
 // baton_chaos: makes faults in a real cluster under load and requires the right answers.
 //   baton_chaos --profile kill --seconds 600 --seed 1 --model models/demo
+// Without --seed one is drawn; the first line tells it.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <random>
 
 #include "tests/e2e/chaos/chaos_run.h"
 
@@ -18,7 +20,8 @@ int main(int argc, char** argv) {
   options.log_folder = "/tmp";
   app.add_option("--profile", profile, "kill, pause, mixed, pools, cancel or network");
   app.add_option("--seconds", seconds, "length of the load; of cancel: the max it may take");
-  app.add_option("--seed", options.seed, "of requests, clients and faults");
+  options.seed = std::random_device()() % 1'000'000;
+  app.add_option("--seed", options.seed, "of requests, clients and faults; without it, drawn");
   app.add_option("--model", options.model, "folder or random:<config.json>");
   app.add_option("--clients", n_clients, "clients at once; 0 = the profile's");
   app.add_option("--cancels", n_cancels, "clients that go away, of the profile cancel");

@@ -6,6 +6,7 @@
 
 #include "bench/load/metrics_page.h"
 #include "tests/e2e/chaos/audit.h"
+#include "tests/e2e/chaos/explained.h"
 #include "tests/e2e/chaos/schedule.h"
 #include "tests/e2e/chaos/stall.h"
 
@@ -131,6 +132,47 @@ TEST_CASE("a schedule is a function of its seed and full of kills") {
   for (const int n : n_moments) CHECK(n >= 10);
   CHECK(faults.front().at != other.front().at);
   CHECK_FALSE(FindProfile("no such profile").ok());
+}
+
+TEST_CASE("a refusal is explained by all workers away at once, or by more clients than may wait") {
+  const auto at = [](double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); };
+  ExchangeRecord refused;
+  refused.verdict = Verdict::kRefused;
+  refused.http_status = 503;
+  refused.sent = refused.ended = at(100);
+  std::vector<FaultRecord> faults;
+  const auto complaints = [&](int n_clients) {
+    return UnexplainedRefusals({refused}, faults, 2, n_clients).size();
+  };
+  CHECK(complaints(10) == 1);
+  for (const char* victim : {"prefill0", "prefill0", "decode0"}) {
+    CHECK(complaints(10) == 1);
+    FaultRecord kill;
+    kill.at = at(95);
+    kill.victim = victim;
+    faults.push_back(kill);
+  }
+  CHECK(complaints(10) == 0);
+  faults.back().at = at(101);  // later than the answer
+  CHECK(complaints(10) == 1);
+  faults.back().at = at(60);  // it was back long before
+  CHECK(complaints(10) == 1);
+  faults.back().lasts = absl::Seconds(30);
+  CHECK(complaints(10) == 0);
+  refused.http_status = 429;
+  CHECK(complaints(10) == 1);
+  CHECK(complaints(2000) == 0);
+  refused.verdict = Verdict::kExact;
+  CHECK(complaints(10) == 0);
+}
+
+TEST_CASE("an engine that is said to stand still is a false alarm where nothing stops any") {
+  CHECK(StandStills("") == 0);
+  CHECK(StandStills("a warn router  worker d0 gets nothing new: its engine has been\nb\n") == 1);
+  CHECK(StopsNothing(*FindProfile("kill")));
+  CHECK(StopsNothing(*FindProfile("pools")));
+  CHECK_FALSE(StopsNothing(*FindProfile("mixed")));
+  CHECK_FALSE(StopsNothing(*FindProfile("network")));
 }
 
 TEST_CASE("a stall is the gap that spans a kill, less the time of computing again") {

@@ -12,6 +12,7 @@
 #include "bench/load/load_client.h"
 #include "bench/load/metrics_page.h"
 #include "tests/e2e/chaos/audit.h"
+#include "tests/e2e/chaos/explained.h"
 #include "tests/e2e/chaos/lab_cluster.h"
 #include "tests/e2e/chaos/served_cluster.h"
 #include "tests/e2e/chaos/stall.h"
@@ -216,6 +217,13 @@ void ChaosRun::Summarize() {
     Violated(absl::StrFormat("streams stood still for %.3f s (p99) beyond computing again", p99));
   }
   for (const std::string& complaint : tally_.complaints) Violated(complaint);
+  for (const std::string& complaint : UnexplainedRefusals(
+           tally_.records, faults_, kPrefillWorkers + kDecodeWorkers, profile_.n_clients))
+    Violated(complaint);
+  const int stands = StandStills(cluster_->Log());
+  if (stands > 0 && StopsNothing(profile_))
+    Violated(
+        absl::StrFormat("%d engines were said to stand still, and nothing stopped any", stands));
 
   std::printf("\n%s\n", ReservationsTable(before_, after_).c_str());
   int n_by_kind[kFaultKinds] = {}, n_seen[4] = {};
@@ -244,6 +252,8 @@ void ChaosRun::Summarize() {
   if (profile_.impossible > 0) {
     std::printf("impossible, refused       %d\n", static_cast<int>(tally_.n_impossible));
   }
+  std::printf("engines standing still    %d times in the log%s\n", stands,
+              StopsNothing(profile_) ? ", where nothing stops any" : "");
   PrintStalls();
   std::printf("after healing             %d of %d requests exact\n",
               static_cast<int>(probe_.n_by_verdict[static_cast<int>(Verdict::kExact)]),
@@ -273,6 +283,7 @@ int ChaosRun::Run() {
       return kCannotRun;
     }
   }
+  Print(absl::StrFormat("profile %s, seed %d", profile_.name, options_.seed));
   Print("learning the answers from an undisturbed run");
   absl::Status status = Learn();
   if (status.ok()) {

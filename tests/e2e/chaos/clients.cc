@@ -19,6 +19,7 @@ ExchangeRecord RecordOf(const ChaosRequest& request, const Manner& manner,
                         const Exchange& exchange) {
   ExchangeRecord record;
   record.stream = request.stream;
+  record.http_status = exchange.http_status;
   record.attempts = exchange.attempts;
   record.sent = exchange.sent;
   record.ended = exchange.ended;

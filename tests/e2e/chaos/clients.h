@@ -27,6 +27,7 @@ struct Question {
 // The record of a finished exchange.
 struct ExchangeRecord {
   Verdict verdict = Verdict::kExact;
+  int http_status = 0;
   bool stream = false;
   int attempts = 0;
   absl::Time sent, first_token, ended;

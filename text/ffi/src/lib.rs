@@ -125,6 +125,7 @@ pub struct PromptView {
     n_controls: usize,
     is_plain: i32,
     limit_ns: u64,
+    salt: u64,
 }
 
 thread_local! {
@@ -235,7 +236,8 @@ pub unsafe extern "C" fn baton_tokenizer_encode_prompt(
         let text = prompt.text.text("the text")?;
         let deadline = Deadline::after(prompt.limit_ns);
         let add_special = add_special_tokens != 0;
-        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special, cache.as_ref(), deadline)?))
+        let cache = cache.as_ref().map(|cache| (cache, prompt.salt));
+        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special, cache, deadline)?))
     })
 }
 

@@ -8,8 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of an entry besides its text and ids (allocations, table), as a bound.
 const ENTRY_BYTES: usize = 160;
 
-/// By whether the text is the first one, and by the text.
-type Generation = [AHashMap<Box<str>, Arc<[u32]>>; 2];
+/// Salt of those whose texts these are, and whether they are the first ones: of two salts nobody finds out by time
+/// what the other one has had tokenized.
+pub type Whose = (u64, bool);
+
+/// By whose it is, and by the text.
+type Generation = AHashMap<Whose, AHashMap<Box<str>, Arc<[u32]>>>;
 
 /// Two generations: what is used is in the young one. When it has half of the bytes, it becomes the old one, and the
 /// former old one goes: entries that were not used meanwhile.
@@ -44,14 +48,14 @@ impl SegmentCache {
     pub fn get(
         &self,
         text: &str,
-        is_first: bool,
+        whose: Whose,
         compute: impl FnOnce() -> Result<Vec<u32>, Failure>,
     ) -> Result<Arc<[u32]>, Failure> {
-        if let Some(ids) = self.lock().find(text, is_first, self.max_bytes) {
+        if let Some(ids) = self.lock().find(text, whose, self.max_bytes) {
             return Ok(ids);
         }
         let ids: Arc<[u32]> = compute()?.into();
-        self.lock().put(text.into(), is_first, ids.clone(), self.max_bytes);
+        self.lock().put(text.into(), whose, ids.clone(), self.max_bytes);
         Ok(ids)
     }
 
@@ -67,22 +71,22 @@ impl SegmentCache {
 }
 
 impl Generations {
-    fn find(&mut self, text: &str, is_first: bool, max_bytes: usize) -> Option<Arc<[u32]>> {
-        if let Some(ids) = self.young[is_first as usize].get(text) {
+    fn find(&mut self, text: &str, whose: Whose, max_bytes: usize) -> Option<Arc<[u32]>> {
+        if let Some(ids) = self.young.get(&whose).and_then(|texts| texts.get(text)) {
             self.hits += 1;
             return Some(ids.clone());
         }
-        let Some((text, ids)) = self.old[is_first as usize].remove_entry(text) else {
+        let Some((text, ids)) = self.old.get_mut(&whose).and_then(|texts| texts.remove_entry(text)) else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
         self.old_bytes -= entry_bytes(&text, &ids);
-        self.put(text, is_first, ids.clone(), max_bytes);
+        self.put(text, whose, ids.clone(), max_bytes);
         Some(ids)
     }
 
-    fn put(&mut self, text: Box<str>, is_first: bool, ids: Arc<[u32]>, max_bytes: usize) {
+    fn put(&mut self, text: Box<str>, whose: Whose, ids: Arc<[u32]>, max_bytes: usize) {
         let bytes = entry_bytes(&text, &ids);
         if bytes > max_bytes / 2 {
             return;
@@ -91,7 +95,7 @@ impl Generations {
             self.old = std::mem::take(&mut self.young);
             self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
-        if self.young[is_first as usize].insert(text, ids).is_none() {
+        if self.young.entry(whose).or_default().insert(text, ids).is_none() {
             self.young_bytes += bytes;
         }
     }

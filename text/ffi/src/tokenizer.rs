@@ -88,14 +88,14 @@ impl Tokenizer {
 
     /// Returns the ids of a text whose special tokens are those at `controls`, ascending [begin, end] in bytes; None:
     /// wherever the text spells one, as `encode` has it. What the text between two added tokens becomes depends on
-    /// nothing else, so these segments can be cached. The deadline is looked at before each of them and between the
+    /// nothing else, so these segments can be cached, those of each salt by themselves. The deadline is looked at before each of them and between the
     /// stages of each, whose time is linear in its text.
     pub fn encode_segments(
         &self,
         text: &str,
         controls: Option<&[[u32; 2]]>,
         add_special_tokens: bool,
-        cache: Option<&SegmentCache>,
+        cache: Option<(&SegmentCache, u64)>,
         deadline: Deadline,
     ) -> Result<Vec<i32>, Failure> {
         let allows = |start: usize, end: usize| match controls {
@@ -110,9 +110,9 @@ impl Tokenizer {
             match (piece.token, cache) {
                 (Some(id), _) => ids.push(id),
                 (None, None) => ids.extend(encode()?),
-                (None, Some(cache)) => {
+                (None, Some((cache, salt))) => {
                     let is_first = piece.start == 0;
-                    ids.extend_from_slice(&cache.get(segment(), is_first, encode)?);
+                    ids.extend_from_slice(&cache.get(segment(), (salt, is_first), encode)?);
                 }
             }
         }
