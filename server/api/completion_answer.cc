@@ -35,6 +35,9 @@ int64_t TokensPerEvent(const ApiRequest& request) {
   return std::min(request.stream_interval, kMaxLogprobs / of_token);
 }
 
+// Bytes, roughly, of a log-probability with its token's name, and of a token's id.
+constexpr size_t kLogprobBytes = 64, kIdBytes = 6;
+
 }  // namespace
 
 CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel& model,
@@ -73,7 +76,8 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
 
 std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   const bool brings_prompt = AwaitsPrompt(i) && i == FirstOf(i);
-  if (brings_prompt) choices_[i].of_prompt = token.prompt_logprobs;
+  if (brings_prompt && choices_[i].written_beginning.empty())
+    choices_[i].of_prompt = token.prompt_logprobs;
   choices_[i].has_token = true;
   const bool tells = TakeToken(i, token) && !AwaitsPrompt(i);
   if (!stream_) return "";
@@ -180,9 +184,25 @@ std::string CompletionAnswer::Events(size_t i, bool last) {
 }
 
 std::string CompletionAnswer::BeginOnce(size_t i) {
-  if (std::exchange(choices_[i].has_begun, true)) return "";
-  const std::vector<ReportedToken> echoed = EchoedTokens(i);
-  if (form_.begin == nullptr && Echo(i).empty() && echoed.empty()) return "";
+  Choice& choice = choices_[i];
+  if (std::exchange(choice.has_begun, true)) return "";
+  if (!choice.written_beginning.empty()) return std::exchange(choice.written_beginning, "");
+  if (!HasBeginning(i)) return "";
+  return Beginning(i, TakePromptTurn(i), choices_[FirstOf(i)].of_prompt);
+}
+
+bool CompletionAnswer::HasBeginning(size_t i) const {
+  if (form_.begin != nullptr || prompt_logprobs_ || !Echo(i).empty()) return true;
+  return !echoed_[i / choices_per_prompt_].empty() || BytesOfPrompt(i, 0) > kLongText;
+}
+
+bool CompletionAnswer::TakePromptTurn(size_t i) {
+  return !std::exchange(form_.prompt_beside_choices ? told_prompt_ : choices_[i].told_prompt, true);
+}
+
+std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
+                                        const std::vector<PromptLogprob>& of_prompt) const {
+  const std::vector<ReportedToken> echoed = EchoedTokens(i, of_prompt);
   return SseEvent(Envelope([&](JsonWriter& json) {
     json.Array("choices", [&] {
       json.Object([&] {
@@ -198,13 +218,61 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
           form_.logprobs(json, logprob_form_, echoed);
         }
         json.Field("finish_reason", nullptr);
-        WritePromptOnce(json, i, false);
+        if (tells_prompt && !form_.prompt_beside_choices) WriteOfPrompt(json, i, of_prompt);
       });
     });
-    WritePromptOnce(json, i, true);
+    if (tells_prompt && form_.prompt_beside_choices) WriteOfPrompt(json, i, of_prompt);
     WriteEventUsage(json);
   }));
 }
+
+// --- long texts ---------------------------------------------------------------------------------
+
+size_t CompletionAnswer::BytesOfPrompt(size_t i, size_t n_scored) const {
+  const auto entries = [&](int64_t top) { return n_scored * static_cast<size_t>(1 + top); };
+  size_t n = Echo(i).size();
+  if (token_ids_) n += PromptIds(i).size() * kIdBytes;
+  if (prompt_logprobs_) n += entries(*prompt_logprobs_) * kLogprobBytes;
+  if (!echoed_[i / choices_per_prompt_].empty())
+    n += entries(top_logprobs_.value_or(0)) * kLogprobBytes;
+  return n;
+}
+
+size_t CompletionAnswer::PromptBytes(size_t i, const EmitToken& token) const {
+  if (!stream_ || choices_[i].has_begun || !choices_[i].written_beginning.empty()) return 0;
+  if (AwaitsPrompt(i) && i != FirstOf(i)) return 0;
+  const size_t n_tell = form_.prompt_beside_choices ? 1 : BeginningTogether();
+  return BytesOfPrompt(i, token.prompt_logprobs.size()) * n_tell;
+}
+
+std::vector<std::string> CompletionAnswer::WritePrompt(size_t i, const EmitToken& token) const {
+  std::vector<std::string> written;
+  for (size_t j = i; j < i + BeginningTogether(); ++j) {
+    const bool tells = form_.prompt_beside_choices ? j == i && !told_prompt_ : true;
+    written.push_back(Beginning(j, tells, token.prompt_logprobs));
+  }
+  return written;
+}
+
+void CompletionAnswer::TakePrompt(size_t i, std::vector<std::string> written) {
+  for (size_t j = 0; j < written.size(); ++j) {
+    TakePromptTurn(i + j);
+    choices_[i + j].written_beginning = std::move(written[j]);
+  }
+}
+
+size_t CompletionAnswer::EndBytes() const {
+  if (stream_) return 0;
+  const size_t n_logprobs =
+      logprobs_ ? 1 + static_cast<size_t>(top_logprobs_.value_or(0)) + logprob_form_.n_named : 0;
+  const size_t of_token = kTokenBytes + n_logprobs * kLogprobBytes + (token_ids_ ? kIdBytes : 0);
+  size_t n = static_cast<size_t>(n_tokens()) * of_token;
+  for (size_t i = 0; i < (form_.prompt_beside_choices ? 1 : choices_.size()); ++i)
+    n += BytesOfPrompt(i, choices_[FirstOf(i)].of_prompt.size());
+  return n;
+}
+
+// --- members ------------------------------------------------------------------------------------
 
 std::string CompletionAnswer::Event(size_t i, bool last) {
   Choice& choice = choices_[i];
@@ -273,7 +341,7 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   if (last && choice.stop_token) Keep(&choice, *choice.stop_token);
   std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
   if (!stream_) {  // a stream has told them with the prompt's text
-    std::vector<ReportedToken> echoed = EchoedTokens(i);
+    std::vector<ReportedToken> echoed = EchoedTokens(i, choices_[FirstOf(i)].of_prompt);
     told.insert(told.begin(), std::make_move_iterator(echoed.begin()),
                 std::make_move_iterator(echoed.end()));
   }
@@ -291,18 +359,22 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
 }
 
 void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices) {
-  if (form_.prompt_beside_choices != beside_choices) return;
-  if (std::exchange(beside_choices ? told_prompt_ : choices_[i].told_prompt, true)) return;
+  if (form_.prompt_beside_choices != beside_choices || !TakePromptTurn(i)) return;
+  WriteOfPrompt(json, i, choices_[FirstOf(i)].of_prompt);
+}
+
+void CompletionAnswer::WriteOfPrompt(JsonWriter& json, size_t i,
+                                     const std::vector<PromptLogprob>& of_prompt) const {
   if (token_ids_) WriteIds(json, "prompt_token_ids", PromptIds(i));
   if (prompt_logprobs_)
     WritePromptLogprobs(json, logprob_form_, static_cast<size_t>(*prompt_logprobs_), PromptIds(i),
-                        choices_[FirstOf(i)].of_prompt);
+                        of_prompt);
 }
 
-std::vector<ReportedToken> CompletionAnswer::EchoedTokens(size_t i) const {
+std::vector<ReportedToken> CompletionAnswer::EchoedTokens(
+    size_t i, const std::vector<PromptLogprob>& told) const {
   std::vector<ReportedToken> tokens;
   const std::vector<EchoedToken>& echoed = echoed_[i / choices_per_prompt_];
-  const std::vector<PromptLogprob>& told = choices_[FirstOf(i)].of_prompt;
   for (size_t at = 0; at < echoed.size() && at <= told.size(); ++at) {
     ReportedToken& token = tokens.emplace_back();
     token.token = PromptIds(i)[at];

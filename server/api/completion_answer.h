@@ -48,6 +48,11 @@ class CompletionAnswer : public Answer {
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
   std::string OnError(const ApiError& error) override;
+  size_t PromptBytes(size_t choice, const EmitToken& token) const override;
+  size_t EndBytes() const override;
+  // A text for each choice of the prompt that WritePrompt is for, its first event.
+  std::vector<std::string> WritePrompt(size_t choice, const EmitToken& token) const override;
+  void TakePrompt(size_t choice, std::vector<std::string> written) override;
 
  private:
   // Holds what a choice has to tell and has not told yet: everything, if the answer is not
@@ -61,7 +66,8 @@ class CompletionAnswer : public Answer {
     std::optional<EmitToken> stop_token{};   // told with the finish event
     int64_t n_waiting = 0;                   // tokens since the last event
     bool has_token = false, has_begun = false, told_prompt = false;
-    double logprob_sum = 0;  // of all tokens
+    double logprob_sum = 0;           // of all tokens
+    std::string written_beginning{};  // by WritePrompt
     std::optional<EmitEnd> end{};
   };
 
@@ -78,7 +84,8 @@ class CompletionAnswer : public Answer {
   }
   const std::string& Echo(size_t i) const { return echoes_[i / choices_per_prompt_]; }
   // The prompt's tokens as the answer repeats them; empty: without log-probabilities.
-  std::vector<ReportedToken> EchoedTokens(size_t i) const;
+  std::vector<ReportedToken> EchoedTokens(size_t i,
+                                          const std::vector<PromptLogprob>& of_prompt) const;
   void Keep(Choice* choice, const EmitToken& token) const;
   // Takes a token. False: nothing is to be told now.
   bool TakeToken(size_t i, const EmitToken& token);
@@ -87,6 +94,17 @@ class CompletionAnswer : public Answer {
   // the finish reason.
   std::string Events(size_t i, bool last);
   std::string BeginOnce(size_t i);
+  // A stream of the choice has an event before its first token, of the prompt alone. Long lists
+  // have one, so that they can be written apart from the token.
+  bool HasBeginning(size_t i) const;
+  std::string Beginning(size_t i, bool tells_prompt,
+                        const std::vector<PromptLogprob>& of_prompt) const;
+  // Bytes that tell of the choice's prompt, once.
+  size_t BytesOfPrompt(size_t i, size_t n_scored) const;
+  // Counts the choices, from one on, whose lists of the prompt its first token brings.
+  size_t BeginningTogether() const { return scores_prompt_ ? choices_per_prompt_ : 1; }
+  // True once: the first event of the choice tells of the prompt.
+  bool TakePromptTurn(size_t i);
   // An event with all that the choice has to tell. last: with the finish reason.
   std::string Event(size_t i, bool last);
   std::string Body();
@@ -97,8 +115,9 @@ class CompletionAnswer : public Answer {
   std::string Envelope(const Fill& fill) const;
   // Members of a choice after its text.
   void WriteRest(JsonWriter& json, size_t i, bool last);
-  // Members that tell of the prompt, if they belong here: beside the choices, or in one.
+  // Members that tell of the prompt, where they belong: beside the choices, or in one.
   void WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices);
+  void WriteOfPrompt(JsonWriter& json, size_t i, const std::vector<PromptLogprob>& of_prompt) const;
   void WriteFinish(JsonWriter& json, size_t i, bool last) const;
   void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;
   void WriteEventUsage(JsonWriter& json) const;
