@@ -401,25 +401,22 @@ void ApiFront::OnEnd(const EmitEnd& end) {
 }
 
 void ApiFront::Complete(Running* running) {
-  long_texts_.WriteEnd(
-      running, [this, running, finished = running->Finished(MonotonicNow())](std::string rest) {
-        Finish(running, finished, std::move(rest));
-      });
-}
-
-void ApiFront::Finish(Running* running, FinishedRequest finished, std::string rest) {
-  running->answer->Store();
-  if (running->is_gone) {
-    finished.http_status = kClientGone;
-  } else if (running->stream) {
-    Send(running, rest);
-    running->call.writer->EndStream(running->call.exchange);
-  } else {
-    HttpReply reply;
-    reply.body = std::move(rest);
-    SendReply(running->call, std::move(reply), options_.cors_origin);
-  }
-  Forget(running, finished);
+  const auto finish = [this, running,
+                       finished = running->Finished(MonotonicNow())](std::string rest) mutable {
+    running->answer->Store();
+    if (running->is_gone) {
+      finished.http_status = kClientGone;
+    } else if (running->stream) {
+      Send(running, rest);
+      running->call.writer->EndStream(running->call.exchange);
+    } else {
+      HttpReply reply;
+      reply.body = std::move(rest);
+      SendReply(running->call, std::move(reply), options_.cors_origin);
+    }
+    Forget(running, finished);
+  };
+  long_texts_.WriteEnd(running, finish);
 }
 
 void ApiFront::EndWithError(Running* running, const ApiError& error) {
@@ -463,7 +460,7 @@ void ApiFront::OnGone(ExchangeId id) {
   answers_.OnForgotten(*running);
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
-  if (has_ended) return;  // Finish is to come
+  if (has_ended) return;  // Complete goes on later
   choices_.CancelAll(running, /*forget=*/false);
   long_texts_.Drop(running, /*retold=*/true);
 }

@@ -98,7 +98,6 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   void Refuse(Running* running, const ApiError& error);
   void Send(Running* running, const std::string& events);
   void Complete(Running* running);
-  void Finish(Running* running, FinishedRequest finished, std::string rest);
   void EndWithError(Running* running, const ApiError& error);
   void Forget(Running* running, const FinishedRequest& finished);
   void KeepAlive();

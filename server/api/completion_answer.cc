@@ -12,12 +12,6 @@
 namespace baton {
 namespace {
 
-void WriteIds(JsonWriter& json, std::string_view key, const std::vector<int32_t>& ids) {
-  json.Array(key, [&] {
-    for (const int32_t id : ids) json.Value(id);
-  });
-}
-
 void WriteDigests(JsonWriter& json, const std::vector<uint64_t>& digests) {
   json.Array("baton_digests", [&] {
     for (const uint64_t digest : digests) json.Value(absl::StrFormat("%016x", digest));
@@ -34,9 +28,6 @@ int64_t TokensPerEvent(const ApiRequest& request) {
       1 + *request.top_logprobs + static_cast<int64_t>(request.logprob_token_ids.size());
   return std::min(request.stream_interval, kMaxLogprobs / of_token);
 }
-
-// Bytes, roughly, of a log-probability with its token's name, and of a token's id.
-constexpr size_t kLogprobBytes = 64, kIdBytes = 6;
 
 }  // namespace
 
@@ -61,17 +52,12 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       scores_prompt_(request.prompt_logprobs || request.echoes_logprobs()),
       tokens_per_event_(TokensPerEvent(request)),
       top_logprobs_(request.top_logprobs),
-      prompt_logprobs_(request.prompt_logprobs),
+      n_beginning_(scores_prompt_ ? choices_per_prompt_ : 1),
       logprob_form_(
           {model.tokenizer.get(), request.tokens_as_ids, request.logprob_token_ids.size()}),
       choices_(n_choices()) {
-  for (const PreparedPrompt& prompt : prompts) {
-    echoes_.push_back(prompt.echo);
-    echo_characters_.push_back(Characters(prompt.echo));
-    echoed_.push_back(prompt.echoed);
-    if (token_ids_ || prompt_logprobs_ || request.echoes_logprobs())
-      prompt_ids_.push_back(prompt.generate.prompt);
-  }
+  prompts_.reserve(prompts.size());
+  for (const PreparedPrompt& prompt : prompts) prompts_.emplace_back(request, prompt);
 }
 
 std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
@@ -107,7 +93,7 @@ bool CompletionAnswer::TakeToken(size_t i, const EmitToken& token) {
   }
   Keep(&choice, token);
   if (logprobs_) {
-    const int64_t offset = echo_characters_[i / choices_per_prompt_] + text.token_offset();
+    const int64_t offset = PromptOf(i).echo_characters() + text.token_offset();
     choice.logprobs.Add(token, text.token_bytes(), offset);
   }
   ++choice.n_waiting;
@@ -187,13 +173,11 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
   Choice& choice = choices_[i];
   if (std::exchange(choice.has_begun, true)) return "";
   if (!choice.written_beginning.empty()) return std::exchange(choice.written_beginning, "");
-  if (!HasBeginning(i)) return "";
+  const ToldPrompt& prompt = PromptOf(i);
+  const bool has_beginning = form_.begin != nullptr || prompt.is_echoed() ||
+                             prompt.has_logprobs() || prompt.Bytes(0) > kLongText;
+  if (!has_beginning) return "";
   return Beginning(i, TakePromptTurn(i), choices_[FirstOf(i)].of_prompt);
-}
-
-bool CompletionAnswer::HasBeginning(size_t i) const {
-  if (form_.begin != nullptr || prompt_logprobs_ || !Echo(i).empty()) return true;
-  return !echoed_[i / choices_per_prompt_].empty() || BytesOfPrompt(i, 0) > kLongText;
 }
 
 bool CompletionAnswer::TakePromptTurn(size_t i) {
@@ -202,7 +186,7 @@ bool CompletionAnswer::TakePromptTurn(size_t i) {
 
 std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
                                         const std::vector<PromptLogprob>& of_prompt) const {
-  const std::vector<ReportedToken> echoed = EchoedTokens(i, of_prompt);
+  const std::vector<ReportedToken> echoed = PromptOf(i).EchoedTokens(of_prompt);
   return SseEvent(Envelope([&](JsonWriter& json) {
     json.Array("choices", [&] {
       json.Object([&] {
@@ -210,7 +194,7 @@ std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
         if (form_.begin != nullptr) {
           form_.begin(json);
         } else {
-          form_.piece(json, {.content = Echo(i)});
+          form_.piece(json, {.content = PromptOf(i).echo()});
         }
         if (echoed.empty()) {
           json.Field("logprobs", nullptr);
@@ -218,36 +202,28 @@ std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
           form_.logprobs(json, logprob_form_, echoed);
         }
         json.Field("finish_reason", nullptr);
-        if (tells_prompt && !form_.prompt_beside_choices) WriteOfPrompt(json, i, of_prompt);
+        if (tells_prompt && !form_.prompt_beside_choices)
+          PromptOf(i).Write(json, logprob_form_, of_prompt);
       });
     });
-    if (tells_prompt && form_.prompt_beside_choices) WriteOfPrompt(json, i, of_prompt);
+    if (tells_prompt && form_.prompt_beside_choices)
+      PromptOf(i).Write(json, logprob_form_, of_prompt);
     WriteEventUsage(json);
   }));
 }
 
 // --- long texts ---------------------------------------------------------------------------------
 
-size_t CompletionAnswer::BytesOfPrompt(size_t i, size_t n_scored) const {
-  const auto entries = [&](int64_t top) { return n_scored * static_cast<size_t>(1 + top); };
-  size_t n = Echo(i).size();
-  if (token_ids_) n += PromptIds(i).size() * kIdBytes;
-  if (prompt_logprobs_) n += entries(*prompt_logprobs_) * kLogprobBytes;
-  if (!echoed_[i / choices_per_prompt_].empty())
-    n += entries(top_logprobs_.value_or(0)) * kLogprobBytes;
-  return n;
-}
-
 size_t CompletionAnswer::PromptBytes(size_t i, const EmitToken& token) const {
   if (!stream_ || choices_[i].has_begun || !choices_[i].written_beginning.empty()) return 0;
   if (AwaitsPrompt(i) && i != FirstOf(i)) return 0;
-  const size_t n_tell = form_.prompt_beside_choices ? 1 : BeginningTogether();
-  return BytesOfPrompt(i, token.prompt_logprobs.size()) * n_tell;
+  const size_t n_tell = form_.prompt_beside_choices ? 1 : n_beginning_;
+  return PromptOf(i).Bytes(token.prompt_logprobs.size()) * n_tell;
 }
 
 std::vector<std::string> CompletionAnswer::WritePrompt(size_t i, const EmitToken& token) const {
   std::vector<std::string> written;
-  for (size_t j = i; j < i + BeginningTogether(); ++j) {
+  for (size_t j = i; j < i + n_beginning_; ++j) {
     const bool tells = form_.prompt_beside_choices ? j == i && !told_prompt_ : true;
     written.push_back(Beginning(j, tells, token.prompt_logprobs));
   }
@@ -268,7 +244,7 @@ size_t CompletionAnswer::EndBytes() const {
   const size_t of_token = kTokenBytes + n_logprobs * kLogprobBytes + (token_ids_ ? kIdBytes : 0);
   size_t n = static_cast<size_t>(n_tokens()) * of_token;
   for (size_t i = 0; i < (form_.prompt_beside_choices ? 1 : choices_.size()); ++i)
-    n += BytesOfPrompt(i, choices_[FirstOf(i)].of_prompt.size());
+    n += PromptOf(i).Bytes(choices_[FirstOf(i)].of_prompt.size());
   return n;
 }
 
@@ -306,7 +282,7 @@ std::string CompletionAnswer::Body() {
         json.Object([&] {
           json.Field("index", index++);
           AnswerPiece& answer = choices_[i].piece;
-          answer.content.insert(0, Echo(i));
+          answer.content.insert(0, PromptOf(i).echo());
           form_.whole(json, answer);
           WriteRest(json, i, true);
         });
@@ -341,7 +317,7 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   if (last && choice.stop_token) Keep(&choice, *choice.stop_token);
   std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
   if (!stream_) {  // a stream has told them with the prompt's text
-    std::vector<ReportedToken> echoed = EchoedTokens(i, choices_[FirstOf(i)].of_prompt);
+    std::vector<ReportedToken> echoed = PromptOf(i).EchoedTokens(choices_[FirstOf(i)].of_prompt);
     told.insert(told.begin(), std::make_move_iterator(echoed.begin()),
                 std::make_move_iterator(echoed.end()));
   }
@@ -360,34 +336,7 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
 
 void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices) {
   if (form_.prompt_beside_choices != beside_choices || !TakePromptTurn(i)) return;
-  WriteOfPrompt(json, i, choices_[FirstOf(i)].of_prompt);
-}
-
-void CompletionAnswer::WriteOfPrompt(JsonWriter& json, size_t i,
-                                     const std::vector<PromptLogprob>& of_prompt) const {
-  if (token_ids_) WriteIds(json, "prompt_token_ids", PromptIds(i));
-  if (prompt_logprobs_)
-    WritePromptLogprobs(json, logprob_form_, static_cast<size_t>(*prompt_logprobs_), PromptIds(i),
-                        of_prompt);
-}
-
-std::vector<ReportedToken> CompletionAnswer::EchoedTokens(
-    size_t i, const std::vector<PromptLogprob>& told) const {
-  std::vector<ReportedToken> tokens;
-  const std::vector<EchoedToken>& echoed = echoed_[i / choices_per_prompt_];
-  for (size_t at = 0; at < echoed.size() && at <= told.size(); ++at) {
-    ReportedToken& token = tokens.emplace_back();
-    token.token = PromptIds(i)[at];
-    token.bytes = echoed[at].bytes;
-    token.offset = echoed[at].offset;
-    token.has_logprob = at > 0;
-    if (!token.has_logprob) continue;
-    token.logprob = told[at - 1].logprob;
-    token.others = told[at - 1].top;
-    token.others.resize(
-        std::min(token.others.size(), static_cast<size_t>(top_logprobs_.value_or(0))));
-  }
-  return tokens;
+  PromptOf(i).Write(json, logprob_form_, choices_[FirstOf(i)].of_prompt);
 }
 
 // finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that

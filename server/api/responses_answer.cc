@@ -338,7 +338,6 @@ void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
 size_t ResponsesAnswer::EndBytes() const {
   // The end of a stream writes the text four times, and log-probabilities with it.
   const size_t n_texts = request_.stream ? 4 : 1, n_stored = request_.store ? 2 : 0;
-  constexpr size_t kLogprobBytes = 80;
   size_t n = 0;
   for (const ResponseItem& item : items_)
     n += item.text.size() + item.logprobs.size() *

@@ -48,7 +48,7 @@ struct RunningRequest {
   size_t last_ended = 0;
   int64_t n_reused = 0;  // tokens of prompts whose KV was reused, of all choices that have ended
   EmitEnd last_end{};
-  // What a text thread writes for the answer, and the events that wait for it.
+  // A text thread writes this for the answer, and the events wait for it.
   enum class Writing { kNothing, kPrompt, kEnd } writing = Writing::kNothing;
   std::vector<std::variant<EmitToken, EmitEnd>> held{};
 
