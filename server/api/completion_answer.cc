@@ -288,7 +288,8 @@ std::string CompletionAnswer::Body() {
         });
       }
     });
-    WritePromptOnce(json, 0, true);
+    if (form_.prompt_beside_choices)
+      PromptOf(0).Write(json, logprob_form_, choices_.front().of_prompt);
     WriteUsage(json, ReusedTokens());
     WriteTimings(json, *choices_[last_ended_].end, n_prompt(), n_tokens());
   });
@@ -330,13 +331,9 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   if (token_ids_) {
     if (!stream_ || !choice.ids.empty()) WriteIds(json, "token_ids", choice.ids);
   }
-  WritePromptOnce(json, i, false);
+  if (!form_.prompt_beside_choices && TakePromptTurn(i))
+    PromptOf(i).Write(json, logprob_form_, choices_[FirstOf(i)].of_prompt);
   if (digests_ && (!stream_ || !choice.digests.empty())) WriteDigests(json, choice.digests);
-}
-
-void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices) {
-  if (form_.prompt_beside_choices != beside_choices || !TakePromptTurn(i)) return;
-  PromptOf(i).Write(json, logprob_form_, choices_[FirstOf(i)].of_prompt);
 }
 
 // finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that

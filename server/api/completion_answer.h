@@ -105,8 +105,6 @@ class CompletionAnswer : public Answer {
   std::string Envelope(const Fill& fill) const;
   // Members of a choice after its text.
   void WriteRest(JsonWriter& json, size_t i, bool last);
-  // Members that tell of the prompt, where they belong: beside the choices, or in one.
-  void WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices);
   void WriteFinish(JsonWriter& json, size_t i, bool last) const;
   void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;
   void WriteEventUsage(JsonWriter& json) const;

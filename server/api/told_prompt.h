@@ -1,5 +1,5 @@
-// What an answer of completions or a chat tells of one prompt, beside its usage: the text and
-// tokens of an echo, token ids and log-probabilities. Immutable: any thread.
+// Parts of one prompt that an answer of completions or a chat tells: the text and tokens of an
+// echo, token ids and log-probabilities. Immutable: any thread.
 #pragma once
 
 #include <cstddef>
