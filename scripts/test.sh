@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
 # test, the licences of what it links, then selected tests under AddressSanitizer + UBSan and under
-# ThreadSanitizer, then every fuzz target for 20 s.
+# ThreadSanitizer, then every fuzz target for 30 s.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,5 +37,5 @@ if [ "${1:-}" != quick ]; then
   stage "test asan" run_tests asan -L sanitize
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" run_tests tsan -L tsan
-  stage "fuzz" scripts/fuzz.sh 20
+  stage "fuzz" scripts/fuzz.sh
 fi

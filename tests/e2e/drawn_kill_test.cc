@@ -1,6 +1,6 @@
 // Requests with parameters of the API, drawn together, to a real `baton serve` whose decode worker
 // is killed at a random token: texts, log-probabilities and finish reasons are those without the
-// kill. A slice runs in CI; "[.][kills]" is the command of docs/RELIABILITY.md.
+// kill. A slice runs in CI; "[.][kills]" is the command of docs/CONTRIBUTING.md.
 #include <signal.h>
 
 #include <atomic>
