@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const ENTRY_BYTES: usize = 160;
 
 /// By whether the text is the first one, and by the text.
-type Generation = [AHashMap<Box<str>, Arc<[u32]>>; 2];
+type Generation = [AHashMap<Box<[u8]>, Arc<[u32]>>; 2];
 
 /// Two generations: what is used is in the young one. When it has half of the bytes, it becomes the old one, and the
 /// former old one goes: entries that were not used meanwhile.
@@ -43,7 +43,7 @@ impl SegmentCache {
     /// Returns the ids of a text. `compute` runs without the lock, so two threads may compute the same entry.
     pub fn get(
         &self,
-        text: &str,
+        text: &[u8],
         is_first: bool,
         compute: impl FnOnce() -> Result<Vec<u32>, Failure>,
     ) -> Result<Arc<[u32]>, Failure> {
@@ -67,7 +67,7 @@ impl SegmentCache {
 }
 
 impl Generations {
-    fn find(&mut self, text: &str, is_first: bool, max_bytes: usize) -> Option<Arc<[u32]>> {
+    fn find(&mut self, text: &[u8], is_first: bool, max_bytes: usize) -> Option<Arc<[u32]>> {
         if let Some(ids) = self.young[is_first as usize].get(text) {
             self.hits += 1;
             return Some(ids.clone());
@@ -82,7 +82,7 @@ impl Generations {
         Some(ids)
     }
 
-    fn put(&mut self, text: Box<str>, is_first: bool, ids: Arc<[u32]>, max_bytes: usize) {
+    fn put(&mut self, text: Box<[u8]>, is_first: bool, ids: Arc<[u32]>, max_bytes: usize) {
         let bytes = entry_bytes(&text, &ids);
         if bytes > max_bytes / 2 {
             return;
@@ -97,6 +97,6 @@ impl Generations {
     }
 }
 
-fn entry_bytes(text: &str, ids: &[u32]) -> usize {
+fn entry_bytes(text: &[u8], ids: &[u32]) -> usize {
     ENTRY_BYTES + text.len() + std::mem::size_of_val(ids)
 }
