@@ -81,8 +81,8 @@ impl AddedTokens {
         self.cut(text.as_bytes(), text, allows)
     }
 
-    /// `split` of bytes that nobody has looked at: they are UTF-8 if each part between tokens is. None: a token looks at
-    /// the text around it.
+    /// `split` of bytes that nobody has looked at: they are UTF-8 if each part between tokens is. None: a token looks
+    /// at the text around it.
     pub fn split_bytes(&self, bytes: &[u8], allows: impl Fn(Place) -> bool) -> Option<Vec<Piece>> {
         let looks_around = |p: &Pattern| p.token.lstrip || p.token.rstrip || p.token.single_word;
         match self.patterns.iter().any(looks_around) {

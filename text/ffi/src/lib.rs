@@ -234,7 +234,8 @@ pub unsafe extern "C" fn baton_tokenizer_encode_prompt(
         let controls = (prompt.is_plain == 0).then(|| slice(prompt.controls, prompt.n_controls));
         let deadline = Deadline::after(prompt.limit_ns);
         let add_special = add_special_tokens != 0;
-        Ok(Owned::new((*tokenizer).encode_segments(prompt.text.bytes(), controls, add_special, cache.as_ref(), deadline)?))
+        let bytes = prompt.text.bytes();
+        Ok(Owned::new((*tokenizer).encode_segments(bytes, controls, add_special, cache.as_ref(), deadline)?))
     })
 }
 
