@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/server/api/asked_answer.h"
+#include "tests/server/api/busy_text_thread.h"
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -25,24 +26,6 @@ std::string LongList(bool is_chat, const std::string& more) {
                       is_chat ? text : ids, is_chat ? R"("}])" : "]",
                       R"(,"max_tokens":3,"prompt_logprobs":1,)", more, "}");
 }
-
-// The text thread is busy until Release.
-struct Busy {
-  explicit Busy(Served* server) : served(server) {
-    CHECK(served->pool->TryRun({}, 0, [held = release.get_future().share()] { held.wait(); }));
-    REQUIRE(WaitForJobs(0));
-  }
-  ~Busy() { Release(); }
-  bool WaitForJobs(size_t n) {
-    return served->WaitFor([&] { return served->pool->load().jobs == n; });
-  }
-  void Release() {
-    if (!std::exchange(released, true)) release.set_value();
-  }
-  Served* served;
-  std::promise<void> release;
-  bool released = false;
-};
 
 // A server whose cluster computes when it is told to, and a client that has asked for a long list.
 struct Asked {
@@ -84,7 +67,7 @@ std::vector<std::string> EventsIn(const std::string& received) {
 
 TEST_CASE("a long list of the prompt is written by the text thread, before the tokens after it") {
   Asked asked(R"("stream":true,"stream_options":{"include_usage":true})");
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   asked.Compute();
   REQUIRE(busy.WaitForJobs(1));
   CHECK(asked.SmallOneIsAnswered());  // the front goes on meanwhile
@@ -105,7 +88,7 @@ TEST_CASE("a long list of the prompt is written by the text thread, before the t
 
 TEST_CASE("each choice has the lists of the prompt, and of its echo, in its first event") {
   Asked asked(R"("stream":true,"n":2,"echo":true,"logprobs":0)");
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   asked.Compute();
   REQUIRE(busy.WaitForJobs(1));
   busy.Release();
@@ -130,7 +113,7 @@ TEST_CASE("each choice has the lists of the prompt, and of its echo, in its firs
 
 TEST_CASE("a whole answer that is long is written by the text thread") {
   Asked asked(R"("stream":false)");
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   asked.Compute();
   REQUIRE(busy.WaitForJobs(1));
   CHECK(asked.SmallOneIsAnswered());
@@ -142,7 +125,7 @@ TEST_CASE("a whole answer that is long is written by the text thread") {
 
 TEST_CASE("what a stream stores is written by the text thread, and can be asked for") {
   Asked asked(R"("stream":true,"store":true)", "/v1/chat/completions");
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   asked.Compute();
   REQUIRE(busy.WaitForJobs(1));
   busy.Release();
@@ -160,7 +143,7 @@ TEST_CASE("a client that goes away leaves neither its list nor its request behin
   const bool stream = GENERATE(false, true);
   CAPTURE(stream);
   Asked asked(absl::StrCat(R"("stream":)", stream ? "true" : "false"));
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   asked.Compute();
   REQUIRE(busy.WaitForJobs(1));
   asked.client.Close();
@@ -180,7 +163,7 @@ TEST_CASE("a client that goes away leaves neither its list nor its request behin
 
 TEST_CASE("without room for a text the front writes it itself") {
   Asked asked(R"("stream":true)");
-  Busy busy(&asked.served);
+  BusyTextThread busy(&asked.served);
   uint64_t n_jobs = 0;
   while (asked.served.pool->TryRun({.address = ++n_jobs}, 0, [] {}) != 0) {
   }
