@@ -13,7 +13,7 @@ TextCalls::Caller CallerOf(const RunningRequest& running) {
 
 }  // namespace
 
-// What waits is at most the request's own tokens and ends.
+// Events that wait are at most the request's own tokens and ends.
 bool LongTexts::Holds(RunningRequest* running, size_t choice, const EmitToken& token) {
   if (running->writing != RunningRequest::Writing::kNothing) {
     running->held.emplace_back(token);
