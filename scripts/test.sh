@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
 # test, the licences of what it links, then selected tests under AddressSanitizer + UBSan and under
-# ThreadSanitizer, then every fuzz target for 20 s. CUDA's compiler comes from PyPI; where that does not answer, the
+# ThreadSanitizer, then every fuzz target for 30 s. CUDA's compiler comes from PyPI; where that does not answer, the
 # CUDA side is neither built nor checked, and the end says so.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
@@ -46,7 +46,7 @@ if [ "${1:-}" != quick ]; then
   stage "test asan" run_tests asan -L sanitize
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" run_tests tsan -L tsan
-  stage "fuzz" scripts/fuzz.sh 20
+  stage "fuzz" scripts/fuzz.sh
 fi
 if [ -n "$without_cuda" ]; then
   echo "== CUDA: NOT BUILT AND NOT CHECKED, its compiler did not come from PyPI (see stage \"CUDA's compiler\")"

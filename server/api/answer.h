@@ -1,6 +1,6 @@
 // The answer to one request in the words of one API: tokens of its choices in, bytes for the client
 // out, as one body or as server-sent events. Sans-IO: no clock, socket or thread; owned by the
-// front thread.
+// front thread, which lends it to a text thread for long texts (long_texts.h).
 //
 // Choices are counted over all prompts: choice prompt * ChoicesPerPrompt + sample.
 #pragma once
@@ -39,10 +39,26 @@ class Answer {
   // After the last token of a choice that did not fail. Returns the events to send, the choice's
   // finish reason among them.
   virtual std::string OnChoiceEnd(size_t choice, const EmitEnd& end) = 0;
-  // After the end of all choices: the rest of the stream, or the whole body.
+  // After the end of all choices: the rest of the stream, or the whole body. Any thread.
   virtual std::string OnEnd() = 0;
+  // After OnEnd, on the front thread: stores what is to be stored.
+  virtual void Store() {}
   // The answer has failed. Returns the end of a stream that has begun.
   virtual std::string OnError(const ApiError& error) = 0;
+
+  // Texts of more bytes are long: they may take over 0.5 ms to write.
+  static constexpr size_t kLongText = size_t{1} << 16;
+  static constexpr size_t kTokenBytes = 4;  // of a generated token's text, roughly
+  // Bytes, roughly, that a token's events tell of prompts, and that OnEnd writes.
+  virtual size_t PromptBytes(size_t /*choice*/, const EmitToken& /*token*/) const { return 0; }
+  virtual size_t EndBytes() const { return 0; }
+  // Any thread, while nothing but reading functions is called: writes the part of the token's
+  // events that PromptBytes counts. TakePrompt, before OnToken of this token, is given it.
+  virtual std::vector<std::string> WritePrompt(size_t /*choice*/,
+                                               const EmitToken& /*token*/) const {
+    return {};
+  }
+  virtual void TakePrompt(size_t /*choice*/, std::vector<std::string> /*written*/) {}
 
   // Later tokens are no part of the answer: it ends as it is, or its client has gone.
   virtual void Cancel() { cancelled_ = true; }

@@ -43,7 +43,7 @@ RunningRequest* AnswerDesk::FindRunning(const std::string& tenant, const std::st
 
 bool AnswerDesk::Cancel(const std::string& tenant, const std::string& id) {
   RunningRequest* running = FindRunning(tenant, id);
-  if (running == nullptr) return false;
+  if (running == nullptr || running->writing == RunningRequest::Writing::kEnd) return false;
   running->answer->Cancel();
   choices_->CancelAll(running, /*forget=*/false);
   return true;

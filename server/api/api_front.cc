@@ -42,19 +42,6 @@ HttpReply TextReply(const ApiCall& call, ApiFront::TextAnswer answer) {
   return reply;
 }
 
-absl::Time DeadlineOf(const RunningRequest& running, absl::Duration max) {
-  const auto asked = RequestTimeout(running.call.request.timeout);
-  return running.arrived + std::min(max, asked.value_or(max));
-}
-
-ApiError TooLate(const RunningRequest& running) {
-  return HttpError(504,
-                   absl::StrCat("The request was not done within ",
-                                absl::FormatDuration(running.deadline - running.arrived), "; see ",
-                                kTimeoutHeader, ", and server.request_timeout."),
-                   "timeout");
-}
-
 // Names the model and the numerics: logits and tokens are equal where both are.
 std::string SystemFingerprint(const ClusterView& view) {
   if (view.numerics_id.empty()) return "";
@@ -98,11 +85,12 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
             return registry_->Text();
           }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
+      long_texts_(&text_calls_, this),
       deadlines_(loop,
                  [this](ExchangeId id) {
                    const auto found = running_.find(id);
                    if (found == running_.end()) return;
-                   EndWithError(found->second.get(), TooLate(*found->second));
+                   EndWithError(found->second.get(), found->second->TooLate());
                  }),
       keepalive_timer_(loop) {}
 
@@ -249,7 +237,7 @@ void ApiFront::Generate(const GenerationApi& api, ApiCall call) {
   running->arrived = MonotonicNow();
   if (facts_.tracer != nullptr) facts_.tracer->Begin(&running->call.request.trace);
   running_.emplace(id, std::move(owned));
-  running->deadline = DeadlineOf(*running, options_.request_timeout);
+  running->SetDeadline(options_.request_timeout);
   deadlines_.Add(id, running->deadline);
   if (draining_) {
     Refuse(running, *NotReady());
@@ -373,7 +361,7 @@ void ApiFront::OnToken(const EmitToken& token) {
   if (!found) return;
   const auto [running, index] = *found;
   Running::Choice& choice = running->choices[index];
-  if (choice.cancelled) return;
+  if (choice.cancelled || long_texts_.Holds(running, index, token)) return;
   AccessGuard::TakeTokens(running->call.request, 1);
   const absl::Time now = MonotonicNow();
   const bool is_first = !running->ttft;
@@ -393,6 +381,7 @@ void ApiFront::OnEnd(const EmitEnd& end) {
   const auto found = choices_.Find(end.request_id);
   if (!found) return;
   const auto [running, index] = *found;
+  if (long_texts_.Holds(running, end)) return;
   choices_.Forget(end.request_id);
   running->OnChoiceEnd(index, end);
   const bool completed = end.reason == EndReason::kStopToken || end.reason == EndReason::kLength ||
@@ -414,17 +403,22 @@ void ApiFront::OnEnd(const EmitEnd& end) {
 }
 
 void ApiFront::Complete(Running* running) {
-  const FinishedRequest finished = running->Finished(MonotonicNow());
-  const std::string rest = running->answer->OnEnd();
-  if (running->stream) {
-    Send(running, rest);
-    running->call.writer->EndStream(running->call.exchange);
-  } else {
-    HttpReply reply;
-    reply.body = rest;
-    SendReply(running->call, std::move(reply), options_.cors_origin);
-  }
-  Forget(running, finished);
+  const auto finish = [this, running,
+                       finished = running->Finished(MonotonicNow())](std::string rest) mutable {
+    running->answer->Store();
+    if (running->is_gone) {
+      finished.http_status = kClientGone;
+    } else if (running->stream) {
+      Send(running, rest);
+      running->call.writer->EndStream(running->call.exchange);
+    } else {
+      HttpReply reply;
+      reply.body = std::move(rest);
+      SendReply(running->call, std::move(reply), options_.cors_origin);
+    }
+    Forget(running, finished);
+  };
+  long_texts_.WriteEnd(running, finish);
 }
 
 void ApiFront::EndWithError(Running* running, const ApiError& error) {
@@ -433,6 +427,8 @@ void ApiFront::EndWithError(Running* running, const ApiError& error) {
     Refuse(running, error);
     return;
   }
+  if (running->writing == Running::Writing::kEnd) return;  // it has ended
+  long_texts_.Drop(running, /*retold=*/false);
   LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
   const FinishedRequest finished = running->Failed(error.status, MonotonicNow());
@@ -447,22 +443,28 @@ void ApiFront::EndWithError(Running* running, const ApiError& error) {
 }
 
 void ApiFront::OnGone(ExchangeId id) {
-  text_calls_.OnGone(id);
   const auto found = running_.find(id);
-  if (found == running_.end()) return;
+  if (found == running_.end()) {
+    text_calls_.OnGone(id);
+    return;
+  }
   Running* running = found->second.get();
   if (running->choices.empty()) {
+    text_calls_.OnGone(id);
     FinishedRequest finished = running->Finished(MonotonicNow());
     finished.http_status = kClientGone;
     Forget(running, finished);
     return;
   }
   running->is_gone = true;
-  running->answer->Cancel();
+  const bool has_ended = running->writing == Running::Writing::kEnd;
+  if (!has_ended) running->answer->Cancel();
   answers_.OnForgotten(*running);
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
+  if (has_ended) return;  // Complete goes on later
   choices_.CancelAll(running, /*forget=*/false);
+  long_texts_.Drop(running, /*retold=*/true);
 }
 
 void ApiFront::Forget(Running* running, const FinishedRequest& finished) {

@@ -27,6 +27,7 @@
 #include "server/api/generation_api.h"
 #include "server/api/generator.h"
 #include "server/api/live_record.h"
+#include "server/api/long_texts.h"
 #include "server/api/prepared_request.h"
 #include "server/api/request_deadlines.h"
 #include "server/api/routes.h"
@@ -118,6 +119,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   const AccessGuard guard_;
   PacedPage metrics_page_;
   TextCalls text_calls_;
+  LongTexts long_texts_;
   RequestDeadlines deadlines_;
   EventLoop::Timer keepalive_timer_;
   bool keepalive_set_ = false;

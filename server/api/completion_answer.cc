@@ -12,12 +12,6 @@
 namespace baton {
 namespace {
 
-void WriteIds(JsonWriter& json, std::string_view key, const std::vector<int32_t>& ids) {
-  json.Array(key, [&] {
-    for (const int32_t id : ids) json.Value(id);
-  });
-}
-
 void WriteDigests(JsonWriter& json, const std::vector<uint64_t>& digests) {
   json.Array("baton_digests", [&] {
     for (const uint64_t digest : digests) json.Value(absl::StrFormat("%016x", digest));
@@ -58,22 +52,18 @@ CompletionAnswer::CompletionAnswer(const CompletionForm& form, const ServedModel
       scores_prompt_(request.prompt_logprobs || request.echoes_logprobs()),
       tokens_per_event_(TokensPerEvent(request)),
       top_logprobs_(request.top_logprobs),
-      prompt_logprobs_(request.prompt_logprobs),
+      n_beginning_(scores_prompt_ ? choices_per_prompt_ : 1),
       logprob_form_(
           {model.tokenizer.get(), request.tokens_as_ids, request.logprob_token_ids.size()}),
       choices_(n_choices()) {
-  for (const PreparedPrompt& prompt : prompts) {
-    echoes_.push_back(prompt.echo);
-    echo_characters_.push_back(Characters(prompt.echo));
-    echoed_.push_back(prompt.echoed);
-    if (token_ids_ || prompt_logprobs_ || request.echoes_logprobs())
-      prompt_ids_.push_back(prompt.generate.prompt);
-  }
+  prompts_.reserve(prompts.size());
+  for (const PreparedPrompt& prompt : prompts) prompts_.emplace_back(request, prompt);
 }
 
 std::string CompletionAnswer::OnToken(size_t i, const EmitToken& token) {
   const bool brings_prompt = AwaitsPrompt(i) && i == FirstOf(i);
-  if (brings_prompt) choices_[i].of_prompt = token.prompt_logprobs;
+  if (brings_prompt && choices_[i].written_beginning.empty())
+    choices_[i].of_prompt = token.prompt_logprobs;
   choices_[i].has_token = true;
   const bool tells = TakeToken(i, token) && !AwaitsPrompt(i);
   if (!stream_) return "";
@@ -103,7 +93,7 @@ bool CompletionAnswer::TakeToken(size_t i, const EmitToken& token) {
   }
   Keep(&choice, token);
   if (logprobs_) {
-    const int64_t offset = echo_characters_[i / choices_per_prompt_] + text.token_offset();
+    const int64_t offset = PromptOf(i).echo_characters() + text.token_offset();
     choice.logprobs.Add(token, text.token_bytes(), offset);
   }
   ++choice.n_waiting;
@@ -180,9 +170,23 @@ std::string CompletionAnswer::Events(size_t i, bool last) {
 }
 
 std::string CompletionAnswer::BeginOnce(size_t i) {
-  if (std::exchange(choices_[i].has_begun, true)) return "";
-  const std::vector<ReportedToken> echoed = EchoedTokens(i);
-  if (form_.begin == nullptr && Echo(i).empty() && echoed.empty()) return "";
+  Choice& choice = choices_[i];
+  if (std::exchange(choice.has_begun, true)) return "";
+  if (!choice.written_beginning.empty()) return std::exchange(choice.written_beginning, "");
+  const ToldPrompt& prompt = PromptOf(i);
+  const bool has_beginning = form_.begin != nullptr || prompt.is_echoed() ||
+                             prompt.has_logprobs() || prompt.Bytes(0) > kLongText;
+  if (!has_beginning) return "";
+  return Beginning(i, TakePromptTurn(i), choices_[FirstOf(i)].of_prompt);
+}
+
+bool CompletionAnswer::TakePromptTurn(size_t i) {
+  return !std::exchange(form_.prompt_beside_choices ? told_prompt_ : choices_[i].told_prompt, true);
+}
+
+std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
+                                        const std::vector<PromptLogprob>& of_prompt) const {
+  const std::vector<ReportedToken> echoed = PromptOf(i).EchoedTokens(of_prompt);
   return SseEvent(Envelope([&](JsonWriter& json) {
     json.Array("choices", [&] {
       json.Object([&] {
@@ -190,7 +194,7 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
         if (form_.begin != nullptr) {
           form_.begin(json);
         } else {
-          form_.piece(json, {.content = Echo(i)});
+          form_.piece(json, {.content = PromptOf(i).echo()});
         }
         if (echoed.empty()) {
           json.Field("logprobs", nullptr);
@@ -198,13 +202,53 @@ std::string CompletionAnswer::BeginOnce(size_t i) {
           form_.logprobs(json, logprob_form_, echoed);
         }
         json.Field("finish_reason", nullptr);
-        WritePromptOnce(json, i, false);
+        if (tells_prompt && !form_.prompt_beside_choices)
+          PromptOf(i).Write(json, logprob_form_, of_prompt);
       });
     });
-    WritePromptOnce(json, i, true);
+    if (tells_prompt && form_.prompt_beside_choices)
+      PromptOf(i).Write(json, logprob_form_, of_prompt);
     WriteEventUsage(json);
   }));
 }
+
+// --- long texts ---------------------------------------------------------------------------------
+
+size_t CompletionAnswer::PromptBytes(size_t i, const EmitToken& token) const {
+  if (!stream_ || choices_[i].has_begun || !choices_[i].written_beginning.empty()) return 0;
+  if (AwaitsPrompt(i) && i != FirstOf(i)) return 0;
+  const size_t n_tell = form_.prompt_beside_choices ? 1 : n_beginning_;
+  return PromptOf(i).Bytes(token.prompt_logprobs.size()) * n_tell;
+}
+
+std::vector<std::string> CompletionAnswer::WritePrompt(size_t i, const EmitToken& token) const {
+  std::vector<std::string> written;
+  for (size_t j = i; j < i + n_beginning_; ++j) {
+    const bool tells = form_.prompt_beside_choices ? j == i && !told_prompt_ : true;
+    written.push_back(Beginning(j, tells, token.prompt_logprobs));
+  }
+  return written;
+}
+
+void CompletionAnswer::TakePrompt(size_t i, std::vector<std::string> written) {
+  for (size_t j = 0; j < written.size(); ++j) {
+    TakePromptTurn(i + j);
+    choices_[i + j].written_beginning = std::move(written[j]);
+  }
+}
+
+size_t CompletionAnswer::EndBytes() const {
+  if (stream_) return 0;
+  const size_t n_logprobs =
+      logprobs_ ? 1 + static_cast<size_t>(top_logprobs_.value_or(0)) + logprob_form_.n_named : 0;
+  const size_t of_token = kTokenBytes + n_logprobs * kLogprobBytes + (token_ids_ ? kIdBytes : 0);
+  size_t n = static_cast<size_t>(n_tokens()) * of_token;
+  for (size_t i = 0; i < (form_.prompt_beside_choices ? 1 : choices_.size()); ++i)
+    n += PromptOf(i).Bytes(choices_[FirstOf(i)].of_prompt.size());
+  return n;
+}
+
+// --- members ------------------------------------------------------------------------------------
 
 std::string CompletionAnswer::Event(size_t i, bool last) {
   Choice& choice = choices_[i];
@@ -238,13 +282,14 @@ std::string CompletionAnswer::Body() {
         json.Object([&] {
           json.Field("index", index++);
           AnswerPiece& answer = choices_[i].piece;
-          answer.content.insert(0, Echo(i));
+          answer.content.insert(0, PromptOf(i).echo());
           form_.whole(json, answer);
           WriteRest(json, i, true);
         });
       }
     });
-    WritePromptOnce(json, 0, true);
+    if (form_.prompt_beside_choices)
+      PromptOf(0).Write(json, logprob_form_, choices_.front().of_prompt);
     WriteUsage(json, ReusedTokens());
     WriteTimings(json, *choices_[last_ended_].end, n_prompt(), n_tokens());
   });
@@ -273,7 +318,7 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   if (last && choice.stop_token) Keep(&choice, *choice.stop_token);
   std::vector<ReportedToken> told = choice.logprobs.TakeUpTo(texts_[i].n_told());
   if (!stream_) {  // a stream has told them with the prompt's text
-    std::vector<ReportedToken> echoed = EchoedTokens(i);
+    std::vector<ReportedToken> echoed = PromptOf(i).EchoedTokens(choices_[FirstOf(i)].of_prompt);
     told.insert(told.begin(), std::make_move_iterator(echoed.begin()),
                 std::make_move_iterator(echoed.end()));
   }
@@ -286,36 +331,9 @@ void CompletionAnswer::WriteRest(JsonWriter& json, size_t i, bool last) {
   if (token_ids_) {
     if (!stream_ || !choice.ids.empty()) WriteIds(json, "token_ids", choice.ids);
   }
-  WritePromptOnce(json, i, false);
+  if (!form_.prompt_beside_choices && TakePromptTurn(i))
+    PromptOf(i).Write(json, logprob_form_, choices_[FirstOf(i)].of_prompt);
   if (digests_ && (!stream_ || !choice.digests.empty())) WriteDigests(json, choice.digests);
-}
-
-void CompletionAnswer::WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices) {
-  if (form_.prompt_beside_choices != beside_choices) return;
-  if (std::exchange(beside_choices ? told_prompt_ : choices_[i].told_prompt, true)) return;
-  if (token_ids_) WriteIds(json, "prompt_token_ids", PromptIds(i));
-  if (prompt_logprobs_)
-    WritePromptLogprobs(json, logprob_form_, static_cast<size_t>(*prompt_logprobs_), PromptIds(i),
-                        choices_[FirstOf(i)].of_prompt);
-}
-
-std::vector<ReportedToken> CompletionAnswer::EchoedTokens(size_t i) const {
-  std::vector<ReportedToken> tokens;
-  const std::vector<EchoedToken>& echoed = echoed_[i / choices_per_prompt_];
-  const std::vector<PromptLogprob>& told = choices_[FirstOf(i)].of_prompt;
-  for (size_t at = 0; at < echoed.size() && at <= told.size(); ++at) {
-    ReportedToken& token = tokens.emplace_back();
-    token.token = PromptIds(i)[at];
-    token.bytes = echoed[at].bytes;
-    token.offset = echoed[at].offset;
-    token.has_logprob = at > 0;
-    if (!token.has_logprob) continue;
-    token.logprob = told[at - 1].logprob;
-    token.others = told[at - 1].top;
-    token.others.resize(
-        std::min(token.others.size(), static_cast<size_t>(top_logprobs_.value_or(0))));
-  }
-  return tokens;
 }
 
 // finish_reason and stop_reason. The latter as vLLM: the stop string, the id of a stop token that

@@ -17,6 +17,7 @@
 #include "server/api/answer.h"
 #include "server/api/json_writer.h"
 #include "server/api/logprob_list.h"
+#include "server/api/told_prompt.h"
 
 namespace baton {
 
@@ -48,6 +49,11 @@ class CompletionAnswer : public Answer {
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
   std::string OnError(const ApiError& error) override;
+  size_t PromptBytes(size_t choice, const EmitToken& token) const override;
+  size_t EndBytes() const override;
+  // A text for each choice of the prompt that WritePrompt is for, its first event.
+  std::vector<std::string> WritePrompt(size_t choice, const EmitToken& token) const override;
+  void TakePrompt(size_t choice, std::vector<std::string> written) override;
 
  private:
   // Holds what a choice has to tell and has not told yet: everything, if the answer is not
@@ -61,7 +67,8 @@ class CompletionAnswer : public Answer {
     std::optional<EmitToken> stop_token{};   // told with the finish event
     int64_t n_waiting = 0;                   // tokens since the last event
     bool has_token = false, has_begun = false, told_prompt = false;
-    double logprob_sum = 0;  // of all tokens
+    double logprob_sum = 0;           // of all tokens
+    std::string written_beginning{};  // by WritePrompt
     std::optional<EmitEnd> end{};
   };
 
@@ -73,12 +80,7 @@ class CompletionAnswer : public Answer {
     return scores_prompt_ && !first.has_token && !first.end;
   }
   std::string EventsOfWaiting(size_t first);
-  const std::vector<int32_t>& PromptIds(size_t i) const {
-    return prompt_ids_[i / choices_per_prompt_];
-  }
-  const std::string& Echo(size_t i) const { return echoes_[i / choices_per_prompt_]; }
-  // The prompt's tokens as the answer repeats them; empty: without log-probabilities.
-  std::vector<ReportedToken> EchoedTokens(size_t i) const;
+  const ToldPrompt& PromptOf(size_t i) const { return prompts_[i / choices_per_prompt_]; }
   void Keep(Choice* choice, const EmitToken& token) const;
   // Takes a token. False: nothing is to be told now.
   bool TakeToken(size_t i, const EmitToken& token);
@@ -87,6 +89,12 @@ class CompletionAnswer : public Answer {
   // the finish reason.
   std::string Events(size_t i, bool last);
   std::string BeginOnce(size_t i);
+  // The event before a choice's first token. Where lists of the prompt are told, there is one, so
+  // that they can be written apart from the token.
+  std::string Beginning(size_t i, bool tells_prompt,
+                        const std::vector<PromptLogprob>& of_prompt) const;
+  // True once: the first event of the choice tells of the prompt.
+  bool TakePromptTurn(size_t i);
   // An event with all that the choice has to tell. last: with the finish reason.
   std::string Event(size_t i, bool last);
   std::string Body();
@@ -97,8 +105,6 @@ class CompletionAnswer : public Answer {
   std::string Envelope(const Fill& fill) const;
   // Members of a choice after its text.
   void WriteRest(JsonWriter& json, size_t i, bool last);
-  // Members that tell of the prompt, if they belong here: beside the choices, or in one.
-  void WritePromptOnce(JsonWriter& json, size_t i, bool beside_choices);
   void WriteFinish(JsonWriter& json, size_t i, bool last) const;
   void WriteUsage(JsonWriter& json, std::optional<int64_t> reused_tokens) const;
   void WriteEventUsage(JsonWriter& json) const;
@@ -113,12 +119,11 @@ class CompletionAnswer : public Answer {
   const bool include_reasoning_;
   const bool prompt_only_, scores_prompt_;
   const int64_t tokens_per_event_;
-  const std::optional<int64_t> top_logprobs_, prompt_logprobs_;  // as in the request
+  const std::optional<int64_t> top_logprobs_;  // as in the request
+  // Choices, from a prompt's first on, whose lists of the prompt the first's token brings.
+  const size_t n_beginning_;
   const LogprobForm logprob_form_;
-  std::vector<std::vector<int32_t>> prompt_ids_;  // by prompt, where the answer has them
-  std::vector<std::vector<EchoedToken>> echoed_;  // by prompt
-  std::vector<std::string> echoes_;               // by prompt
-  std::vector<int64_t> echo_characters_;
+  std::vector<ToldPrompt> prompts_;
   std::vector<Choice> choices_;
   bool told_prompt_ = false;  // beside choices
   size_t last_ended_ = 0;

@@ -16,6 +16,9 @@
 
 namespace baton {
 
+// Bytes, roughly, of a log-probability in an answer, with its token's name, and of a token's id.
+inline constexpr size_t kLogprobBytes = 64, kIdBytes = 6;
+
 struct ReportedToken {
   int32_t token = 0;
   float logprob = 0;

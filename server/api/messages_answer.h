@@ -21,6 +21,9 @@ class MessagesAnswer : public Answer {
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
   std::string OnError(const ApiError& error) override;
+  size_t EndBytes() const override {
+    return stream_ ? 0 : static_cast<size_t>(n_tokens()) * kTokenBytes;
+  }
 
  private:
   enum class Block { kNone, kThinking, kText, kCall };

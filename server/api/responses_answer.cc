@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/api/answer_store.h"
 #include "server/api/sse_event.h"
 
 namespace baton {
@@ -74,7 +73,7 @@ std::string ResponsesAnswer::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 
 std::string ResponsesAnswer::OnEnd() {
   std::string events = CloseItem();
-  Store();
+  if (request_.store && about_.store != nullptr) to_store_ = ToStore();
   if (!request_.stream) return Body();
   return events +
          ResponseEvent(status_ == "completed" ? "response.completed" : "response.incomplete");
@@ -336,8 +335,24 @@ void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
   });
 }
 
-void ResponsesAnswer::Store() const {
+size_t ResponsesAnswer::EndBytes() const {
+  // The end of a stream writes the text four times, and log-probabilities with it.
+  const size_t n_texts = request_.stream ? 4 : 1, n_stored = request_.store ? 2 : 0;
+  size_t n = 0;
+  for (const ResponseItem& item : items_)
+    n += item.text.size() + item.logprobs.size() *
+                                static_cast<size_t>(1 + request_.top_logprobs.value_or(0)) *
+                                kLogprobBytes;
+  n *= n_texts + n_stored;
+  return n + (request_.response.conversation.size() + request_.response.input.size()) * n_stored;
+}
+
+void ResponsesAnswer::Store() {
   if (!stores()) return;
+  about_.store->Put(to_store_ ? *std::exchange(to_store_, std::nullopt) : ToStore());
+}
+
+StoredAnswer ResponsesAnswer::ToStore() const {
   StoredAnswer stored{.kind = StoredKind::kResponse,
                       .id = id(),
                       .tenant = about_.tenant,
@@ -351,7 +366,7 @@ void ResponsesAnswer::Store() const {
     stored.conversation =
         JoinedMessages(request_.response.conversation, boost::json::serialize(answer.Take()));
   }
-  about_.store->Put(std::move(stored));
+  return stored;
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/api/answer.h"
+#include "server/api/answer_store.h"
 #include "server/api/json_writer.h"
 #include "server/api/logprob_list.h"
 #include "server/api/response_item.h"
@@ -26,6 +27,8 @@ class ResponsesAnswer : public Answer {
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
   std::string OnError(const ApiError& error) override;
+  void Store() override;
+  size_t EndBytes() const override;
   void Cancel() override;
   void Discard() override { is_discarded_ = true; }
   std::string stored_id() const override { return stores() ? id() : ""; }
@@ -55,7 +58,7 @@ class ResponsesAnswer : public Answer {
   void WriteRequest(JsonWriter& json) const;  // what the client asked for
   void WriteOutput(JsonWriter& json) const;
   void WriteUsage(JsonWriter& json) const;
-  void Store() const;
+  StoredAnswer ToStore() const;
 
   const ServedModel& model_;
   const ApiRequest request_;
@@ -69,6 +72,7 @@ class ResponsesAnswer : public Answer {
   int64_t sequence_ = 0;  // of the next event
   std::string_view status_ = "in_progress";
   std::optional<ApiError> error_;
+  std::optional<StoredAnswer> to_store_;  // since OnEnd, until Store
   int64_t reused_tokens_ = 0;
 };
 

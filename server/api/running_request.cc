@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "server/access/key_holder.h"
+#include "server/api/request_deadlines.h"
 
 namespace baton {
 namespace {
@@ -14,6 +15,19 @@ namespace {
 double Ms(absl::Duration d) { return absl::ToDoubleMilliseconds(d); }
 
 }  // namespace
+
+void RunningRequest::SetDeadline(absl::Duration max) {
+  const auto asked = RequestTimeout(call.request.timeout);
+  deadline = arrived + std::min(max, asked.value_or(max));
+}
+
+ApiError RunningRequest::TooLate() const {
+  return HttpError(
+      504,
+      absl::StrCat("The request was not done within ", absl::FormatDuration(deadline - arrived),
+                   "; see ", kTimeoutHeader, ", and server.request_timeout."),
+      "timeout");
+}
 
 void RunningRequest::OnChoiceEnd(size_t choice, const EmitEnd& end) {
   choices[choice].ended = true;

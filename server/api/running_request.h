@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -43,19 +44,24 @@ struct RunningRequest {
   bool stream = false, stream_started = false, is_gone = false;
   std::optional<absl::Duration> ttft{};  // to the first token of all choices
   int64_t max_tokens = 0;                // of the prompt that may have the most
-  std::unique_ptr<Answer> answer;
-  std::vector<Choice> choices;  // as the answer counts them; empty: not submitted yet
+  std::shared_ptr<Answer> answer;        // also of a text thread that writes for it
+  std::vector<Choice> choices;           // as the answer counts them; empty: not submitted yet
   size_t n_ended = 0;
   // The choice that ended last, and its end: the request's timeline and finish reason.
   size_t last_ended = 0;
   int64_t n_reused = 0;  // tokens of prompts whose KV was reused, of all choices that have ended
   EmitEnd last_end{};
+  // A text thread writes this for the answer, and the events wait for it.
+  enum class Writing { kNothing, kPrompt, kEnd } writing = Writing::kNothing;
+  std::vector<std::variant<EmitToken, EmitEnd>> held{};
 
   const std::string& id() const { return call.request.request_id; }
   // Returns the id, with what is appended to a choice's, and the trace: how log lines begin.
   std::string log_name(std::string_view of_choice = "") const;
   bool ended() const { return n_ended == choices.size(); }
   bool is_traced() const { return !call.request.trace.span_id.empty(); }
+  void SetDeadline(absl::Duration max);  // or what the client asks for, if that is less
+  ApiError TooLate() const;              // at the deadline
   void OnChoiceEnd(size_t choice, const EmitEnd& end);
   // A token of a choice is there. Returns the gap since the one before; nothing: it is the first.
   std::optional<absl::Duration> OnToken(size_t choice, absl::Time now);

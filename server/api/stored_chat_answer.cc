@@ -1,7 +1,5 @@
 #include "server/api/stored_chat_answer.h"
 
-#include <utility>
-
 namespace baton {
 
 StoredChatAnswer::StoredChatAnswer(const CompletionForm& form, const ServedModel& model,
@@ -37,8 +35,11 @@ std::string StoredChatAnswer::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 std::string StoredChatAnswer::OnEnd() {
   std::string rest = CompletionAnswer::OnEnd();
   stored_.body = whole_ ? whole_->OnEnd() : rest;
-  store_->Put(std::move(stored_));
   return rest;
+}
+
+size_t StoredChatAnswer::EndBytes() const {
+  return whole_ ? whole_->EndBytes() : CompletionAnswer::EndBytes();
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/api/completion_answer.h"
@@ -19,10 +20,12 @@ class StoredChatAnswer : public CompletionAnswer {
   std::string OnToken(size_t choice, const EmitToken& token) override;
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
+  void Store() override { store_->Put(std::move(stored_)); }
+  size_t EndBytes() const override;
 
  private:
   AnswerStore* store_;
-  StoredAnswer stored_;                      // but for its body
+  StoredAnswer stored_;                      // its body comes with OnEnd
   std::unique_ptr<CompletionAnswer> whole_;  // beside a stream, the body that is stored
 };
 

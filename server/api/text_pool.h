@@ -5,7 +5,8 @@
 // clients behind one proxy share its turns. All queues together are bounded in jobs and in bytes of
 // input; an address with jobs waiting may not have more than is left for all others, nor a key more
 // than is left for its address, so that nobody fills the queue alone. A job may always wait alone,
-// however long, so that none is refused for ever. Made and destroyed by one thread.
+// however long, so that none is refused for ever. Its threads yield to the front thread (nice).
+// Made and destroyed by one thread.
 #pragma once
 
 #include <condition_variable>
@@ -20,6 +21,8 @@
 #include "server/http/http_message.h"
 
 namespace baton {
+
+inline constexpr int kTextNice = 5;  // of text threads, beyond the nice value of the process
 
 struct TextPoolOptions {
   int n_threads = 1;

@@ -33,8 +33,10 @@ RpcAnswer::RpcAnswer(const ServedModel& model, const ApiRequest& request,
 }
 
 std::string RpcAnswer::OnToken(size_t i, const EmitToken& token) {
-  std::string frames;
-  TellPrompt(token.prompt_logprobs, &frames);
+  std::string frames = written_prompt_ ? *std::exchange(written_prompt_, std::nullopt)
+                                       : PromptFrames(token.prompt_logprobs);
+  if (!frames.empty()) has_begun_ = true;
+  prompt_bytes_ += frames.size();
   GeneratedText& text = texts_[i];
   if (text.ended() || prompt_only_) return frames;
   v1::GenerateResponse response;
@@ -78,7 +80,11 @@ std::string RpcAnswer::OnEnd() {
 }
 
 void RpcAnswer::Tell(v1::GenerateResponse* response, std::string* frames) {
-  if (!std::exchange(has_begun_, true)) {
+  Add(!std::exchange(has_begun_, true), response, frames);
+}
+
+void RpcAnswer::Add(bool is_first, v1::GenerateResponse* response, std::string* frames) const {
+  if (is_first) {
     response->set_id(about_.id);
     response->set_model(model_.name);
     response->set_system_fingerprint(about_.system_fingerprint);
@@ -86,12 +92,11 @@ void RpcAnswer::Tell(v1::GenerateResponse* response, std::string* frames) {
   AppendFrame(response->SerializeAsString(), frames);
 }
 
-void RpcAnswer::TellPrompt(const std::vector<PromptLogprob>& told, std::string* frames) {
+std::string RpcAnswer::PromptFrames(const std::vector<PromptLogprob>& told) const {
+  std::string frames;
   v1::GenerateResponse response;
   const auto tell = [&] {
-    const size_t before = frames->size();
-    Tell(&response, frames);
-    prompt_bytes_ += frames->size() - before;
+    Add(!has_begun_ && frames.empty(), &response, &frames);
     response.Clear();
   };
   for (size_t at = 0; at < told.size() && at + 1 < prompt_ids_.size(); ++at) {
@@ -104,6 +109,21 @@ void RpcAnswer::TellPrompt(const std::vector<PromptLogprob>& told, std::string* 
     if (response.prompt_tokens_size() == kPromptTokensOfMessage) tell();
   }
   if (response.prompt_tokens_size() > 0) tell();
+  return frames;
+}
+
+// Every list but that of a token whose frames are written already.
+size_t RpcAnswer::PromptBytes(size_t, const EmitToken& token) const {
+  constexpr size_t kEntryBytes = 16;
+  return written_prompt_ ? 0 : token.prompt_logprobs.size() * (1 + prompt_top_) * kEntryBytes;
+}
+
+std::vector<std::string> RpcAnswer::WritePrompt(size_t, const EmitToken& token) const {
+  return {PromptFrames(token.prompt_logprobs)};
+}
+
+void RpcAnswer::TakePrompt(size_t, std::vector<std::string> written) {
+  written_prompt_ = std::move(written.front());
 }
 
 void RpcAnswer::Keep(const EmitToken& token, v1::ChoiceDelta* delta) const {

@@ -28,6 +28,9 @@ class RpcAnswer : public Answer {
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
   std::string OnError(const ApiError&) override { return ""; }  // the call's status tells it
+  size_t PromptBytes(size_t choice, const EmitToken& token) const override;
+  std::vector<std::string> WritePrompt(size_t choice, const EmitToken& token) const override;
+  void TakePrompt(size_t choice, std::vector<std::string> written) override;
 
  private:
   struct Choice {
@@ -38,7 +41,8 @@ class RpcAnswer : public Answer {
 
   // Adds the message to the frames, the first one with what is told once.
   void Tell(v1::GenerateResponse* response, std::string* frames);
-  void TellPrompt(const std::vector<PromptLogprob>& told, std::string* frames);
+  void Add(bool is_first, v1::GenerateResponse* response, std::string* frames) const;
+  std::string PromptFrames(const std::vector<PromptLogprob>& told) const;
   void Keep(const EmitToken& token, v1::ChoiceDelta* delta) const;
   // Adds the piece, and log-probabilities of tokens whose text has left.
   void TellPiece(size_t choice, AnswerPiece piece, v1::ChoiceDelta* delta);
@@ -50,7 +54,8 @@ class RpcAnswer : public Answer {
   const bool token_ids_, digests_, logprobs_, include_reasoning_, prompt_only_;
   const size_t prompt_top_;  // most probable tokens beside each of the prompt
   const LogprobForm form_;
-  std::vector<int32_t> prompt_ids_{};  // where the answer tells of them
+  std::vector<int32_t> prompt_ids_{};            // where the answer tells of them
+  std::optional<std::string> written_prompt_{};  // its frames, before their token
   std::vector<Choice> choices_;
   bool has_begun_ = false;
 };

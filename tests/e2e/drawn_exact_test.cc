@@ -1,7 +1,7 @@
 // Parameters of the sampler and grammars, drawn together: a disaggregated cluster, a colocated one
 // and relays, alone and among 32, give the tokens, digests and log-probabilities of one local
 // engine, and after the decode worker is lost as well. Slices run in CI; "[.][drawn]" is the
-// command of docs/RELIABILITY.md.
+// command of docs/CONTRIBUTING.md.
 #include <map>
 #include <random>
 
@@ -68,6 +68,7 @@ std::map<std::string, int> CountParameters(const std::vector<GenerateRequest>& r
     counts["grammar"] += p.grammar.kind != GrammarKind::kNone;
     counts["top_logprobs"] += p.top_logprobs >= 0;
     counts["logprob_tokens"] += !p.logprob_tokens.empty();
+    counts["prompt_logprobs"] += request.prompt_logprobs >= 0;
   }
   return counts;
 }

@@ -47,12 +47,14 @@ inline std::vector<GenerateRequest> Requests(int n, int vocab) {
 }
 
 // Every parameter of the sampler, drawn together; min_tokens is about stop tokens. A third have a
-// grammar too, and nothing beside it that could leave no token.
+// grammar too, and nothing beside it that could leave no token; of a fifth the prompt is scored.
 inline std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_tokens) {
   std::vector<GenerateRequest> requests = Requests(n, vocab);
   for (GenerateRequest& request : requests) {
     request.sampling = DrawSampling(request.sampling, vocab);
     request.max_tokens = max_tokens;
+    if (request.sampling.seed % 5 == 1)
+      request.prompt_logprobs = static_cast<int32_t>(request.sampling.seed % 4);
     if (request.sampling.seed % 3 != 0) continue;
     request.sampling.grammar = {GrammarKind::kRegex, absl::StrCat(request.sampling.seed)};
     request.sampling.allowed_tokens.clear();

@@ -143,6 +143,27 @@ TEST_CASE("a history that grows costs its new messages") {
   CHECK(cached * 5 <= fresh);  // far from 1/20, which is wanted: other work may run beside
 }
 
+TEST_CASE("a text that is not UTF-8 is refused, whatever of it is in the cache") {
+  for (const char* family : {"llama3", "llama2"}) {  // llama2 has tokens that look around them
+    const auto tokenizer = Load(family);
+    const std::string mark = std::string(family) == "llama3" ? "<|eot_id|>" : "<|end|>";
+    SegmentCache cache(1 << 20);
+    const PromptText good{.text = "good" + mark + "words"};
+    REQUIRE(tokenizer->Encode(good, false, &cache).ok());
+    for (const std::string& bad :
+         {std::string("\xFF"), std::string("x\xC3"), std::string("\xC3")}) {
+      for (const std::string& text : {good.text + mark + bad, "good" + bad + mark + "words"}) {
+        const auto ids = tokenizer->Encode(PromptText{.text = text}, false, &cache);
+        CHECK(ids.status().code() == absl::StatusCode::kInvalidArgument);
+        const size_t at = text.find_first_of("\xFF\xC3");
+        CHECK_THAT(std::string(ids.status().message()),
+                   Catch::Contains(absl::StrCat("at byte ", at)));
+      }
+    }
+    CHECK(tokenizer->Encode(good, false, &cache).ok());
+  }
+}
+
 TEST_CASE("one cache, many threads") {
   const auto tokenizer = Load("qwen2");
   const auto rows = oracle::ReadLines(oracle::Data("tokenizers/qwen2/encode.jsonl.gz"));

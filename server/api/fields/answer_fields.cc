@@ -220,6 +220,8 @@ std::span<const Field> AnswerFields() {
       {"reasoning_budget", kAtOpenAi,
        RefusedRule{"send thinking_token_budget to /v1/chat/completions", {"-1"}}, "", ""},
       {"enable_thinking", kAtOpenAi, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
+      {"reasoning", kAtCompletions | kAtChat,
+       RefusedRule{"send reasoning_effort to /v1/chat/completions", {"{}"}}, "", ""},
       {"thinking", kAtOpenAi, RefusedRule{"send it in chat_template_kwargs", {}}, "", ""},
       {"parse_tool_calls", kAtOpenAi,
        RefusedRule{"calls are told as tool_calls; without tools there are none", {"true"}}, "", ""},

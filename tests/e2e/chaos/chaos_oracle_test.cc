@@ -19,6 +19,7 @@ Answer WholeAnswer() {
   answer.finish_reason = "length";
   answer.tokens = {10, 11, 12, 13};
   answer.digests = {"0a", "0b", "0c", "0d"};
+  answer.prompt_logprobs = "[null,1]";
   answer.n_counted = 4;
   return answer;
 }
@@ -47,6 +48,7 @@ void CutTo(Exchange& exchange, size_t n) {
   exchange.answer.tokens.resize(n);
   exchange.answer.digests.resize(n);
   exchange.answer.text.resize(n);
+  if (n == 0) exchange.answer.prompt_logprobs.clear();
   exchange.n_finishes = exchange.n_done = 0;
   exchange.answer.finish_reason.clear();
 }
@@ -59,6 +61,9 @@ TEST_CASE("each kind of damage to a stream has its verdict") {
   CHECK(Judged([](Exchange& e) { e.answer.text = "abc"; }) == Verdict::kWrong);
   CHECK(Judged([](Exchange& e) { e.answer.finish_reason = "stop"; }) == Verdict::kWrong);
   CHECK(Judged([](Exchange& e) { e.answer.n_counted = 5; }) == Verdict::kWrong);
+  CHECK(Judged([](Exchange& e) { e.answer.prompt_logprobs = "[null,2]"; }) == Verdict::kWrong);
+  CHECK(Judged([](Exchange& e) { e.answer.prompt_logprobs.clear(); }) == Verdict::kWrong);
+  CHECK(Judged([](Exchange& e) { e.answer.prompt_logprobs += "[null,1]"; }) == Verdict::kWrong);
   // A gap: the third token is missing.
   CHECK(Judged([](Exchange& e) { e.answer.tokens = {10, 11, 13}; }) == Verdict::kWrong);
   // A repeat in the middle, and one at the end.

@@ -26,12 +26,18 @@ double Number(const json::value* value) {
   return bad ? 0 : number;
 }
 
+// The list is beside the choices of a chat, and in the choice of a completion.
+void TakePromptLogprobs(const json::value* list, Answer* answer) {
+  if (list != nullptr) answer->prompt_logprobs += json::serialize(*list);
+}
+
 // Appends the content of one choice. True: it had tokens.
 bool TakeChoice(const json::value& choice, Exchange* out) {
   Answer& answer = out->answer;
   answer.text += Text(Member(&choice, "text"));
   answer.text += Text(Member(Member(&choice, "delta"), "content"));
   answer.text += Text(Member(Member(&choice, "message"), "content"));
+  TakePromptLogprobs(Member(&choice, "prompt_logprobs"), &answer);
   const size_t before = answer.tokens.size();
   if (const auto* ids = Member(&choice, "token_ids"); ids != nullptr && ids->is_array()) {
     for (const json::value& id : ids->get_array()) {
@@ -70,6 +76,7 @@ bool TakeDocument(std::string_view text, Exchange* out) {
     out->answer.n_counted = static_cast<int64_t>(Number(Member(usage, "completion_tokens")));
   }
   TakeTimings(Member(&value, "timings"), out);
+  TakePromptLogprobs(Member(&value, "prompt_logprobs"), &out->answer);
   const auto* choices = Member(&value, "choices");
   if (choices == nullptr || !choices->is_array()) return false;
   bool brought = false;

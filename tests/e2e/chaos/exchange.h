@@ -18,6 +18,7 @@ struct Answer {
   std::string text, finish_reason;
   std::vector<int64_t> tokens;
   std::vector<std::string> digests;  // digest of each token's logits
+  std::string prompt_logprobs;       // the list of the prompt's tokens as JSON, if asked for
   int64_t n_counted = -1;            // completion tokens as the server counts them
   bool operator==(const Answer&) const = default;
 };

@@ -69,6 +69,7 @@ ChaosRequest MakeRequest(const CatalogueOptions& options, int i) {
   request.stream = !dice.Chance(0.25);
   body["stream"] = request.stream;
   if (request.stream) body["stream_options"] = {{"include_usage", true}};
+  if (dice.Chance(1.0 / 3)) body["prompt_logprobs"] = dice.Between(0, 3);
   for (const char* extra : {"return_token_ids", "baton_digest", "timings"}) body[extra] = true;
   request.body = json::serialize(body);
   return request;

@@ -25,8 +25,9 @@ struct CatalogueOptions {
   int max_output = 300;  // tokens of the longest answers
 };
 
-// Makes requests: half greedy, half sampled with a seed; three of four streamed. Every request asks
-// for token ids, digests of its logits and timings.
+// Makes requests: half greedy, half sampled with a seed; three of four streamed; a third with the
+// log-probabilities of the prompt. Every request asks for token ids, digests of its logits and
+// timings.
 std::vector<ChaosRequest> MakeCatalogue(const CatalogueOptions& options);
 
 }  // namespace baton

@@ -9,6 +9,12 @@ namespace {
 
 // Returns the first difference within the received part; empty: none.
 std::string WrongPart(const Answer& got, const Answer& expected) {
+  // The list is whole, once, before the first token.
+  const bool has_list = !got.prompt_logprobs.empty() || !got.tokens.empty();
+  if (has_list && got.prompt_logprobs != expected.prompt_logprobs) {
+    return absl::StrFormat("log-probabilities of the prompt of %d bytes instead of %d, or others",
+                           got.prompt_logprobs.size(), expected.prompt_logprobs.size());
+  }
   const size_t n = std::min(got.tokens.size(), expected.tokens.size());
   for (size_t i = 0; i < n; ++i) {
     if (got.tokens[i] != expected.tokens[i]) {

@@ -163,7 +163,9 @@ struct Asked {
     end.reason = reason;
     end.timeline.reused_tokens = 2;
     std::string out = answer->OnChoiceEnd(0, end);
-    return out + answer->OnEnd();
+    out += answer->OnEnd();
+    answer->Store();
+    return out;
   }
   // All bytes of the answer of a model that writes `text`.
   std::string Write(const std::string& text, EndReason reason) {

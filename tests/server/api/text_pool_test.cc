@@ -1,5 +1,8 @@
 #include "server/api/text_pool.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <future>
 #include <mutex>
 #include <string>
@@ -54,6 +57,15 @@ struct HeldPool {
 using Names = std::vector<std::string>;
 
 }  // namespace
+
+TEST_CASE("text threads yield to the thread that streams wait for") {
+  TextPool pool({.n_threads = 1});
+  std::promise<int> nice;
+  REQUIRE(pool.TryRun({}, 0, [&] { nice.set_value(::getpriority(PRIO_PROCESS, 0)); }) != 0);
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  CHECK(nice.get_future().get() == std::min(own + kTextNice, 19));
+  CHECK(own == ::getpriority(PRIO_PROCESS, 0));
+}
 
 TEST_CASE("a client waits for one job of another, however many that has") {
   HeldPool held(1000, 1 << 20);

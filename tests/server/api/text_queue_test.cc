@@ -1,6 +1,7 @@
 // Text work of several clients through the HTTP front: whose turn it is, and what is refused.
 #include <catch2/catch.hpp>
 
+#include "tests/server/api/busy_text_thread.h"
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -21,29 +22,11 @@ std::string Chat(const std::string& text) {
   return absl::StrCat(R"({"max_tokens":2,"messages":[{"role":"user","content":")", text, R"("}]})");
 }
 
-// The text thread is busy until Release.
-struct Busy {
-  explicit Busy(Served* server) : served(server) {
-    CHECK(served->pool->TryRun({}, 0, [held = release.get_future().share()] { held.wait(); }));
-    REQUIRE(WaitForJobs(0));
-  }
-  ~Busy() { Release(); }
-  bool WaitForJobs(size_t n) {
-    return served->WaitFor([&] { return served->pool->load().jobs == n; });
-  }
-  void Release() {
-    if (!std::exchange(released, true)) release.set_value();
-  }
-  Served* served;
-  std::promise<void> release;
-  bool released = false;
-};
-
 }  // namespace
 
 TEST_CASE("the small prompt of one key waits for one large prompt of another") {
   Served served;
-  Busy busy(&served);
+  BusyTextThread busy(&served);
   std::vector<std::unique_ptr<RawClient>> clients;
   const auto send = [&](const std::string& body, const std::string& key) {
     clients.push_back(std::make_unique<RawClient>(served.port));
@@ -71,7 +54,7 @@ TEST_CASE("prompts beyond the queue's bytes get 429 in their API's shape") {
   ApiFrontOptions options;
   options.text_queue = 10'000;
   Served served({}, options);
-  Busy busy(&served);
+  BusyTextThread busy(&served);
   RawClient first(served.port), openai(served.port), anthropic(served.port), small(served.port);
   REQUIRE(first.Send(Post("/v1/completions", Body(8000))));
   REQUIRE(busy.WaitForJobs(1));

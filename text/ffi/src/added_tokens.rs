@@ -78,17 +78,32 @@ impl AddedTokens {
 
     /// Cuts `text` at its added tokens. A special token is found only if `allows` its place.
     pub fn split(&self, text: &str, allows: impl Fn(Place) -> bool) -> Vec<Piece> {
+        self.cut(text.as_bytes(), text, allows)
+    }
+
+    /// `split` of bytes that nobody has looked at: they are UTF-8 if each part between tokens is. None: a token looks
+    /// at the text around it.
+    pub fn split_bytes(&self, bytes: &[u8], allows: impl Fn(Place) -> bool) -> Option<Vec<Piece>> {
+        let looks_around = |p: &Pattern| p.token.lstrip || p.token.rstrip || p.token.single_word;
+        match self.patterns.iter().any(looks_around) {
+            true => None,
+            false => Some(self.cut(bytes, "", allows)),
+        }
+    }
+
+    /// `text`: the bytes, for tokens that look at the text around them.
+    fn cut(&self, bytes: &[u8], text: &str, allows: impl Fn(Place) -> bool) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut from = 0; // of the search
         let mut done = 0; // the pieces so far end here
-        while let Some((first, start)) = self.find(text, from) {
+        while let Some((first, start)) = self.find(bytes, from) {
             let allowed = |i: &usize| {
                 let Pattern { token, length, .. } = &self.patterns[*i];
                 !token.special || allows(Place { start, end: start + length })
             };
             let candidates = std::iter::once(&first).chain(&self.patterns[first].prefixes);
             let Some(pattern) = candidates.copied().find(allowed).map(|i| &self.patterns[i]) else {
-                from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+                from = start + 1; // no token begins inside a character
                 continue;
             };
             let end = start + pattern.length;
@@ -109,15 +124,15 @@ impl AddedTokens {
             done = piece.end;
             pieces.push(piece);
         }
-        if done != text.len() {
-            pieces.push(Piece { start: done, end: text.len(), token: None });
+        if done != bytes.len() {
+            pieces.push(Piece { start: done, end: bytes.len(), token: None });
         }
         pieces
     }
 
     /// Returns the pattern of the next match, the leftmost and of these the longest, and its start.
-    fn find(&self, text: &str, from: usize) -> Option<(usize, usize)> {
-        let found = self.automaton.as_ref()?.find(Input::new(text).range(from..))?;
+    fn find(&self, bytes: &[u8], from: usize) -> Option<(usize, usize)> {
+        let found = self.automaton.as_ref()?.find(Input::new(bytes).range(from..))?;
         Some((found.pattern().as_usize(), found.start()))
     }
 }

@@ -233,11 +233,11 @@ pub unsafe extern "C" fn baton_tokenizer_encode_prompt(
     guarded(out, error, || {
         let prompt = &*prompt;
         let controls = (prompt.is_plain == 0).then(|| slice(prompt.controls, prompt.n_controls));
-        let text = prompt.text.text("the text")?;
         let deadline = Deadline::after(prompt.limit_ns);
         let add_special = add_special_tokens != 0;
+        let bytes = prompt.text.bytes();
         let cache = cache.as_ref().map(|cache| (cache, prompt.salt));
-        Ok(Owned::new((*tokenizer).encode_segments(text, controls, add_special, cache, deadline)?))
+        Ok(Owned::new((*tokenizer).encode_segments(bytes, controls, add_special, cache, deadline)?))
     })
 }
 

@@ -13,7 +13,7 @@ const ENTRY_BYTES: usize = 160;
 pub type Whose = (u64, bool);
 
 /// By whose it is, and by the text.
-type Generation = AHashMap<Whose, AHashMap<Box<str>, Arc<[u32]>>>;
+type Generation = AHashMap<Whose, AHashMap<Box<[u8]>, Arc<[u32]>>>;
 
 /// Two generations: what is used is in the young one. When it has half of the bytes, it becomes the old one, and the
 /// former old one goes: entries that were not used meanwhile.
@@ -47,7 +47,7 @@ impl SegmentCache {
     /// Returns the ids of a text. `compute` runs without the lock, so two threads may compute the same entry.
     pub fn get(
         &self,
-        text: &str,
+        text: &[u8],
         whose: Whose,
         compute: impl FnOnce() -> Result<Vec<u32>, Failure>,
     ) -> Result<Arc<[u32]>, Failure> {
@@ -71,7 +71,7 @@ impl SegmentCache {
 }
 
 impl Generations {
-    fn find(&mut self, text: &str, whose: Whose, max_bytes: usize) -> Option<Arc<[u32]>> {
+    fn find(&mut self, text: &[u8], whose: Whose, max_bytes: usize) -> Option<Arc<[u32]>> {
         if let Some(ids) = self.young.get(&whose).and_then(|texts| texts.get(text)) {
             self.hits += 1;
             return Some(ids.clone());
@@ -86,7 +86,7 @@ impl Generations {
         Some(ids)
     }
 
-    fn put(&mut self, text: Box<str>, whose: Whose, ids: Arc<[u32]>, max_bytes: usize) {
+    fn put(&mut self, text: Box<[u8]>, whose: Whose, ids: Arc<[u32]>, max_bytes: usize) {
         let bytes = entry_bytes(&text, &ids);
         if bytes > max_bytes / 2 {
             return;
@@ -101,6 +101,6 @@ impl Generations {
     }
 }
 
-fn entry_bytes(text: &str, ids: &[u32]) -> usize {
+fn entry_bytes(text: &[u8], ids: &[u32]) -> usize {
     ENTRY_BYTES + text.len() + std::mem::size_of_val(ids)
 }

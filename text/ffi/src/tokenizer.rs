@@ -11,6 +11,12 @@ use std::str::FromStr;
 use tokenizers::normalizer::Range;
 use tokenizers::{Encoding, Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
+/// Returns the bytes as text. `start`: their place in the whole text, for the error.
+fn checked(bytes: &[u8], start: usize) -> Result<&str, Failure> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| Failure::invalid(format!("the text is not valid UTF-8 at byte {}", start + e.valid_up_to())))
+}
+
 /// A loaded tokenizer. Immutable: any number of threads may use one.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -88,11 +94,12 @@ impl Tokenizer {
 
     /// Returns the ids of a text whose special tokens are those at `controls`, ascending [begin, end] in bytes; None:
     /// wherever the text spells one, as `encode` has it. What the text between two added tokens becomes depends on
-    /// nothing else, so these segments can be cached, those of each salt by themselves. The deadline is looked at before each of them and between the
-    /// stages of each, whose time is linear in its text.
+    /// nothing else, so these segments can be cached, those of each salt by themselves; what is found in the cache has
+    /// been looked at before, so only the rest is checked for UTF-8. The deadline is looked at before each of them and
+    /// between the stages of each, whose time is linear in its text. Errors: invalid, if `bytes` are not UTF-8.
     pub fn encode_segments(
         &self,
-        text: &str,
+        bytes: &[u8],
         controls: Option<&[[u32; 2]]>,
         add_special_tokens: bool,
         cache: Option<(&SegmentCache, u64)>,
@@ -103,10 +110,15 @@ impl Tokenizer {
             Some(controls) => controls.binary_search(&[start as u32, end as u32]).is_ok(),
         };
         let cache = cache.filter(|_| !self.added_normalized.has_special());
-        let mut ids: Vec<u32> = Vec::with_capacity(text.len() / 4);
-        for piece in self.added.split(text, |place| allows(place.start, place.end)) {
-            let segment = || &text[piece.start..piece.end];
-            let encode = || self.encode_segment(segment(), piece.start, allows, deadline);
+        let mut ids: Vec<u32> = Vec::with_capacity(bytes.len() / 2);
+        let allows_place = |place: Place| allows(place.start, place.end);
+        let pieces = match cache.and_then(|_| self.added.split_bytes(bytes, allows_place)) {
+            Some(pieces) => pieces,
+            None => self.added.split(checked(bytes, 0)?, allows_place),
+        };
+        for piece in pieces {
+            let segment = || &bytes[piece.start..piece.end];
+            let encode = || self.encode_segment(checked(segment(), piece.start)?, piece.start, allows, deadline);
             match (piece.token, cache) {
                 (Some(id), _) => ids.push(id),
                 (None, None) => ids.extend(encode()?),
