@@ -82,6 +82,10 @@ class GrpcControlServer final : public ControlServer, private wire::Control::Cal
       grpc::CallbackServerContext* context) override;
   absl::StatusOr<Admitted> Admit(const grpc::CallbackServerContext& context, JoinFault* fault);
   Refusal* Challenge(grpc::CallbackServerContext* context);
+  // Returns the address of a caller; of a Unix socket gRPC knows a descriptor only.
+  std::string PeerOf(const grpc::CallbackServerContext& context) const {
+    return IsUnixAddress(options_.address) ? options_.address : context.peer();
+  }
   void Queue(ControlEvent event);                              // under mutex_
   void RetireLocked(Stream& stream, const absl::Status& why);  // under mutex_
   Stream* FindTaken(Incarnation worker);                       // under mutex_
@@ -295,7 +299,7 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlSe
   JoinFault fault{};
   const absl::StatusOr<Admitted> admitted = Admit(*context, &fault);
   if (!admitted.ok()) {
-    refusals_->Add(fault, context->peer(), std::string(admitted.status().message()));
+    refusals_->Add(fault, PeerOf(*context), std::string(admitted.status().message()));
     return new Refusal(admitted.status());
   }
   const ProvenWorker& proven = admitted->proven;
@@ -314,8 +318,7 @@ grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages>* GrpcControlSe
   ++n_streams_;
   ++counted_streams_;
   streams_[stream->worker_] = stream;
-  Queue(WorkerConnected{.worker = stream->worker_,
-                        .peer = socket_ != nullptr ? options_.address : context->peer()});
+  Queue(WorkerConnected{.worker = stream->worker_, .peer = PeerOf(*context)});
   stream->StartSendInitialMetadata();
   stream->ReadMoreLocked();
   Unlock(lock);

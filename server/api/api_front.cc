@@ -459,7 +459,7 @@ void ApiFront::OnGone(ExchangeId id) {
   running->is_gone = true;
   const bool has_ended = running->writing == Running::Writing::kEnd;
   if (!has_ended) running->answer->Cancel();
-  answers_.OnForgotten(*running);
+  if (!has_ended) answers_.OnForgotten(*running);  // else a DELETE still finds it
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
   if (has_ended) return;  // Complete goes on later

@@ -216,7 +216,8 @@ std::string CompletionAnswer::Beginning(size_t i, bool tells_prompt,
 
 size_t CompletionAnswer::PromptBytes(size_t i, const EmitToken& token) const {
   if (!stream_ || choices_[i].has_begun || !choices_[i].written_beginning.empty()) return 0;
-  if (AwaitsPrompt(i) && i != FirstOf(i)) return 0;
+  // The first choice of a prompt tells it for all.
+  if (scores_prompt_ && i != FirstOf(i)) return 0;
   const size_t n_tell = form_.prompt_beside_choices ? 1 : n_beginning_;
   return PromptOf(i).Bytes(token.prompt_logprobs.size()) * n_tell;
 }

@@ -13,6 +13,15 @@ TextCalls::Caller CallerOf(const RunningRequest& running) {
 
 }  // namespace
 
+// Counts what a waiting job holds, not what it will write: one long text must not take the room of
+// all others in the pool.
+size_t HeldBytes(const EmitToken& token) {
+  size_t n = sizeof(token);
+  for (const PromptLogprob& prompt : token.prompt_logprobs)
+    n += sizeof(prompt) + prompt.top.size() * sizeof(TokenLogprob);
+  return n;
+}
+
 // Events that wait are at most the request's own tokens and ends.
 bool LongTexts::Holds(RunningRequest* running, size_t choice, const EmitToken& token) {
   if (running->writing != RunningRequest::Writing::kNothing) {
@@ -23,7 +32,7 @@ bool LongTexts::Holds(RunningRequest* running, size_t choice, const EmitToken& t
   if (bytes <= Answer::kLongText) return false;
   const auto shared = std::make_shared<const EmitToken>(token);
   const bool runs = calls_->RunOnPool(
-      CallerOf(*running), bytes,
+      CallerOf(*running), HeldBytes(token),
       [this, running, choice, shared, answer = running->answer]() -> TextCalls::Finish {
         auto written =
             std::make_shared<std::vector<std::string>>(answer->WritePrompt(choice, *shared));
@@ -47,7 +56,7 @@ bool LongTexts::Holds(RunningRequest* running, const EmitEnd& end) {
 void LongTexts::WriteEnd(RunningRequest* running, std::function<void(std::string)> told) {
   const size_t bytes = running->answer->EndBytes();
   const bool runs = bytes > Answer::kLongText &&
-                    calls_->RunOnPool(CallerOf(*running), bytes,
+                    calls_->RunOnPool(CallerOf(*running), Answer::kLongText,
                                       [answer = running->answer, told]() -> TextCalls::Finish {
                                         auto text = std::make_shared<std::string>(answer->OnEnd());
                                         return [told, text] { told(std::move(*text)); };

@@ -18,7 +18,8 @@ constexpr size_t kMaxTokenBytes = 4096;
 bool IsLoopback(const std::string& hub) {
   for (const char* host : {"http://127.0.0.1", "http://localhost", "http://[::1]"}) {
     absl::string_view rest = hub;
-    if (absl::ConsumePrefix(&rest, host) && (rest.empty() || rest[0] == ':' || rest[0] == '/'))
+    if (absl::ConsumePrefix(&rest, host) && !absl::StrContains(rest, '@') &&
+        (rest.empty() || rest[0] == ':' || rest[0] == '/'))
       return true;
   }
   return false;

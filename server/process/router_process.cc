@@ -84,7 +84,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(EventLoop* loop, int po
   options.port = port;
   options.uds.clear();
   options.max_connections = std::min(options.max_connections, kMetricsConnections);
-  options.max_per_address = options.max_per_key = options.max_connections;
+  options.max_per_key = options.max_connections;
+  options.max_per_address = options.max_connections / 2;  // the others are for probes
   auto server = HttpServer::Start(loop, options, edge);
   if (!server.ok())
     return absl::Status(server.status().code(),

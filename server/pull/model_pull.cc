@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -216,11 +217,12 @@ void ModelPull::ShowProgress() {
 }
 
 absl::Status ModelPull::Fetch(const std::vector<HubFile>& files, bool is_shown) {
+  absl::flat_hash_set<std::string> digests;  // files of equal content are one blob
   auto next = files.begin();
   while (next != files.end() || !downloads_.empty()) {
     while (next != files.end() && downloads_.size() < static_cast<size_t>(options_.parallel)) {
       const HubFile& file = *next++;
-      if (repo_->HasBlob(file)) {
+      if (!digests.insert(file.digest).second || repo_->HasBlob(file)) {
         done_bytes_ += file.size;
       } else {
         RETURN_IF_ERROR(Begin(file));

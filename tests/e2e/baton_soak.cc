@@ -35,6 +35,7 @@ constexpr int kClients = 32, kPrompts = 256, kDeciles = 10, kGoesAwayOneOf = 64;
 constexpr int64_t kLongRun = 200'000;
 constexpr double kMaxBytesPerRequest = 1, kMaxSlowdown = 1.05;
 // Bounds of a short run: workers still touch their KV pools for the first time.
+constexpr double kStallMs = 200;  // of the machine: one hits all clients, more than 1 % of a tenth
 constexpr double kShortBytesPerRequest = 400, kShortWorkerBytes = 8192, kShortSlowdown = 3;
 
 // Reservations of a process: bytes of memory, and descriptors.
@@ -184,7 +185,7 @@ absl::Status Run(int64_t n_requests, bool* is_good) {
   // Each client that has gone leaves a connection that the router closes a moment later.
   *is_good = soak.n_failed() == 0 && router_slope <= max_bytes &&
              worker_slope <= max_worker_bytes && max_descriptors <= first_descriptors + kClients &&
-             last <= max_slowdown * first;
+             last <= max_slowdown * first + kStallMs;
   std::printf("%lld requests, %lld failed: %s\n", static_cast<long long>(n_requests),
               static_cast<long long>(soak.n_failed()), *is_good ? "good" : "BAD");
   return absl::OkStatus();

@@ -67,6 +67,7 @@ class Verdict {
 int Run() {
   MemoryGroup group;
   // Memory that the worker has already is not counted here: the next pages that it touches are.
+  group.Write("memory.swappiness", "0");  // a host with swap would write pages out instead
   if (!group.Write("memory.limit_in_bytes", "65536") || group.n_killed() != 0) {
     std::printf("NOT RUN: no memory group can be made (cgroup v1, root). Nothing was shown.\n");
     return kCannotRun;

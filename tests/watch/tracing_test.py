@@ -250,7 +250,7 @@ class Traced(Tested):
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         connection = http.client.HTTPConnection(*served.address, timeout=60)
         connection.request("POST", "/v1/completions",
-                           json.dumps({"prompt": "Go on.", "max_tokens": 400, "ignore_eos": True, "stream": True}),
+                           json.dumps({"prompt": "Go on.", "max_tokens": 2000, "ignore_eos": True, "stream": True}),
                            {"Content-Type": "application/json", "traceparent": f"00-{trace}-{PARENT}-01"})
         answer = connection.getresponse()
         for _ in range(20):

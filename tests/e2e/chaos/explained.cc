@@ -12,14 +12,20 @@ constexpr int kMaxWaiting = 1024;                    // router.max_waiting, whic
 constexpr absl::Duration kBack = absl::Seconds(15);  // a worker's new start, on a busy machine
 constexpr std::string_view kStands = "gets nothing new: its engine";
 
-// Whether all workers were away by faults at some moment from `sent` to `ended`.
+// Whether all workers may have been away by faults at one moment from `sent` to `ended`.
 bool AllAway(const ExchangeRecord& exchange, const std::vector<FaultRecord>& faults,
              int n_workers) {
-  std::set<std::string> away;
+  const auto away_at = [&](absl::Time moment) {
+    std::set<std::string> away;
+    for (const FaultRecord& fault : faults)
+      if (fault.at <= moment && moment <= fault.at + fault.lasts + kBack) away.insert(fault.victim);
+    return static_cast<int>(away.size()) >= n_workers;
+  };
+  // The number of those away grows only where a fault begins.
+  if (away_at(exchange.sent)) return true;
   for (const FaultRecord& fault : faults)
-    if (fault.at <= exchange.ended && fault.at + fault.lasts + kBack >= exchange.sent)
-      away.insert(fault.victim);
-  return static_cast<int>(away.size()) >= n_workers;
+    if (fault.at >= exchange.sent && fault.at <= exchange.ended && away_at(fault.at)) return true;
+  return false;
 }
 
 }  // namespace

@@ -161,6 +161,33 @@ TEST_CASE("a client that goes away leaves neither its list nor its request behin
   CHECK(asked.SmallOneIsAnswered());
 }
 
+TEST_CASE("what the front has told for all choices, no later choice tells with the pool") {
+  Asked asked(R"("stream":true,"n":8,"echo":true,"return_token_ids":true)");
+  {
+    BusyTextThread busy(&asked.served);
+    for (uint64_t n = 1; asked.served.pool->TryRun({.address = n}, 0, [] {}) != 0; ++n) {
+    }
+    asked.served.On([&] {
+      asked.served.generator->StepNth(0);
+      return 0;
+    });
+    REQUIRE(asked.client.ReadUntil("prompt_logprobs"));
+  }
+  REQUIRE(asked.served.WaitFor([&] { return asked.served.pool->load().jobs == 0; }));
+  asked.Compute();
+  REQUIRE(asked.client.ReadUntil("[DONE]"));
+  std::vector<int> n_lists(8), n_ends(8);
+  for (const std::string& event : EventsIn(asked.client.received)) {
+    if (event == "[DONE]") continue;
+    const json::value choice = json::parse(event).at("choices").at(0);
+    const auto index = static_cast<size_t>(choice.at("index").as_int64());
+    n_lists[index] += choice.as_object().contains("prompt_logprobs");
+    n_ends[index] += !choice.at("finish_reason").is_null();
+  }
+  CHECK(n_lists == std::vector<int>(8, 1));
+  CHECK(n_ends == std::vector<int>(8, 1));
+}
+
 TEST_CASE("without room for a text the front writes it itself") {
   Asked asked(R"("stream":true)");
   BusyTextThread busy(&asked.served);

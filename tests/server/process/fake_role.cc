@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
     reporter.ReportPort(baton::StartReport::Kind::kHttpPort, 8765);
   } else {
     // Workers must know the address of the router.
-    if (!has("router: \"127.0.0.1:4321\"")) return 5;
+    const bool is_tcp = has("name: \"tcp\"");
+    if (!has(is_tcp ? "router: \"127.0.0.1:4321\"" : "router: \"unix:/tmp/baton-")) return 5;
     // The order must contain the worker's CPUs; no choice is left to the worker.
     if (has(" threads: 0") || has("spin_us: -1")) return 7;
     reporter.ReportProgress(0.5);

@@ -108,6 +108,15 @@ TEST_CASE("every role is started, the ready line tells the URL, SIGTERM ends all
   for (const pid_t child : children) CHECK(IsGone(child));
 }
 
+TEST_CASE("workers dial by TCP where the settings name an address") {
+  Config config = Named("tcp");
+  config.router.control = "127.0.0.1:4000";
+  Family family(config);
+  CHECK(family.WaitForText("decode0  KV cache 1.0 MiB"));
+  ::kill(family.pid(), SIGTERM);
+  CHECK(family.Wait() == 0);
+}
+
 TEST_CASE("a role that dies is started again, each time") {
   Family family(Named("m"));
   REQUIRE(family.WaitForText("ready  http"));

@@ -135,6 +135,14 @@ class Pull(unittest.TestCase):
         self.assertEqual((snapshot / "onnx/model.onnx").read_bytes(), b"other")
         self.assertIn("--include *.gguf: no file of that name; there are ", self.refused("--include", "*.gguf"))
 
+    def test_files_of_equal_content_are_fetched_once(self):
+        self.files["copy.md"] = self.files["README.md"]
+        before = len(self.hub.requests)
+        snapshot = self.pulled("--include", "*.md")
+        self.assertEqual(self.names(snapshot), ["README.md", "copy.md"])
+        self.assertEqual(os.readlink(snapshot / "README.md"), os.readlink(snapshot / "copy.md"))
+        self.assertEqual(sum(path.endswith(".md") for _, path, _ in self.hub.requests[before:]), 1)
+
     def test_one_file_of_weights_needs_no_index(self):
         self.files["model.safetensors"] = self.files["model-00001-of-00001.safetensors"]
         self.assertIn("model.safetensors", self.names(self.pulled()))

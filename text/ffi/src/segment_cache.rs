@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of an entry besides its text and ids (allocations, table), as a bound.
 const ENTRY_BYTES: usize = 160;
+/// Bytes of the map of one `Whose`, as a bound. It stays until its generation goes.
+const MAP_BYTES: usize = 320;
 
 /// Salt of those whose texts these are, and whether they are the first ones: of two salts nobody finds out by time
 /// what the other one has had tokenized.
@@ -88,12 +90,15 @@ impl Generations {
 
     fn put(&mut self, text: Box<[u8]>, whose: Whose, ids: Arc<[u32]>, max_bytes: usize) {
         let bytes = entry_bytes(&text, &ids);
-        if bytes > max_bytes / 2 {
+        if bytes + MAP_BYTES > max_bytes / 2 {
             return;
         }
-        if self.young_bytes + bytes > max_bytes / 2 {
+        if self.young_bytes + bytes + MAP_BYTES > max_bytes / 2 {
             self.old = std::mem::take(&mut self.young);
             self.old_bytes = std::mem::take(&mut self.young_bytes);
+        }
+        if !self.young.contains_key(&whose) {
+            self.young_bytes += MAP_BYTES;
         }
         if self.young.entry(whose).or_default().insert(text, ids).is_none() {
             self.young_bytes += bytes;
