@@ -1,6 +1,7 @@
 // Mutated records of TLS and mutated connections of gRPC to a real `baton serve`: each connection
 // ends within a second of its client's end, and the cluster is healthy after each, with the
-// processes that it began with. A slice runs in CI; "[.][20000]" is the command of docs/SECURITY.md.
+// processes that it began with. A slice runs in CI; "[.][20000]" is the command of
+// docs/SECURITY.md.
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"

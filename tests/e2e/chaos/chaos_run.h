@@ -14,7 +14,7 @@ struct ChaosOptions {
   Profile profile;
   std::string model;  // folder or random:<config.json>
   absl::Duration length = absl::Seconds(60);
-  uint64_t seed = 1;  // of requests, clients and faults
+  uint64_t seed = 1;       // of requests, clients and faults
   std::string log_folder;  // for the logs of the servers when something is wrong
 };
 
