@@ -21,6 +21,7 @@ if(NOT BATON_CUDA STREQUAL "OFF" AND NOT BATON_SANITIZE)  # sanitizers do not se
     if(NOT BATON_NVCC AND EXISTS ${root}/bin/nvcc)
       execute_process(COMMAND ${root}/bin/nvcc --version OUTPUT_VARIABLE version ERROR_QUIET)
       string(REGEX MATCH "V([0-9]+)\\.([0-9]+)\\.([0-9]+)" version "${version}")
+      unset(BATON_CUDART)  # of the root before
       find_library(BATON_CUDART cudart_static PATHS ${root}/lib ${root}/lib64 NO_DEFAULT_PATH NO_CACHE)
       if(NOT BATON_CUDART)
         string(APPEND found "; ${root} has no cudart_static")
