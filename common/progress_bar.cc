@@ -35,15 +35,15 @@ ProgressBar::ProgressBar(std::string what, ProgressUnit unit, double total, std:
 void ProgressBar::Show(double done, std::string_view part) {
   const absl::Time now = MonotonicNow();
   line_.Take(done, now);
-  if (now - last_shown_ < (is_terminal_ ? kBarEvery : kLineEvery) && line_.fraction() < 1) return;
+  const bool is_due = now - last_shown_ >= (is_terminal_ ? kBarEvery : kLineEvery);
+  const bool is_full_bar = is_terminal_ && line_.fraction() >= 1;
+  if (!is_due && !is_full_bar) return;
+  last_shown_ = now;
   if (!is_terminal_) {
-    if (now - last_shown_ < kLineEvery) return;
-    last_shown_ = now;
     std::fprintf(out_, "%s\n", line_.Plain().c_str());
     std::fflush(out_);
     return;
   }
-  last_shown_ = now;
   std::string bar = line_.Bar(part, WidthOf(out_));
   if (bar == bar_) return;
   Clear();
@@ -73,7 +73,7 @@ void ProgressBar::Note(const std::string& line) {
 
 void ProgressBar::Finish() {
   Clear();
-  last_shown_ = is_terminal_ ? absl::InfinitePast() : last_shown_;
+  if (is_terminal_) last_shown_ = absl::InfinitePast();
   std::fflush(out_);
 }
 

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,7 +18,6 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kPrefix = "unix:";
-constexpr int kBacklog = 64;
 
 absl::Status Unavailable(const std::string& what, const std::string& path, int error) {
   return absl::UnavailableError(
@@ -52,19 +50,6 @@ uid_t PeerOf(int socket) {
 
 std::string PathOf(const std::string& address) { return address.substr(kPrefix.size()); }
 
-// Removes a socket that nobody listens on any more.
-void RemoveStale(const std::string& path, const sockaddr_un& address) {
-  struct stat about {};
-  if (::lstat(path.c_str(), &about) != 0 || !S_ISSOCK(about.st_mode)) return;
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool is_stale =
-      probe >= 0 &&
-      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
-      errno == ECONNREFUSED;
-  if (probe >= 0) ::close(probe);
-  if (is_stale) ::unlink(path.c_str());
-}
-
 }  // namespace
 
 bool IsUnixAddress(std::string_view address) { return address.starts_with(kPrefix); }
@@ -93,31 +78,18 @@ absl::StatusOr<int> DialUnixControl(const std::string& address) {
 absl::StatusOr<std::unique_ptr<UnixControlListener>> UnixControlListener::Start(
     const std::string& address, Handlers handlers) {
   const std::string path = PathOf(address);
-  ASSIGN_OR_RETURN(const sockaddr_un place, AddressOf(path));
-  RemoveStale(path, place);
-  ASSIGN_OR_RETURN(const int socket, NewSocket(path));
-  // Before it listens nobody can connect, so that none comes in by another mode.
-  if (::bind(socket, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0 ||
-      ::chmod(path.c_str(), 0600) != 0 || ::listen(socket, kBacklog) != 0 ||
-      ::fcntl(socket, F_SETFL, O_NONBLOCK) != 0) {
-    const absl::Status status = Unavailable("cannot listen on", path, errno);
-    ::close(socket);
-    return status;
-  }
+  RETURN_IF_ERROR(AddressOf(path).status());
+  ASSIGN_OR_RETURN(auto file, UnixListener::Listen(path, 0600, "router.control"));
   const int stop = ::eventfd(0, EFD_CLOEXEC);
-  if (stop < 0) {
-    const absl::Status status = Unavailable("cannot listen on", path, errno);
-    ::close(socket);
-    ::unlink(path.c_str());
-    return status;
-  }
+  if (stop < 0) return Unavailable("cannot listen on", path, errno);
   return std::unique_ptr<UnixControlListener>(
-      new UnixControlListener(path, socket, stop, std::move(handlers)));
+      new UnixControlListener(std::move(file), stop, std::move(handlers)));
 }
 
-UnixControlListener::UnixControlListener(std::string path, int socket, int stop, Handlers handlers)
-    : path_(std::move(path)),
-      socket_(socket),
+UnixControlListener::UnixControlListener(std::unique_ptr<UnixListener> file, int stop,
+                                         Handlers handlers)
+    : file_(std::move(file)),
+      socket_(file_->Release()),
       stop_(stop),
       handlers_(std::move(handlers)),
       thread_([this] { Accept(); }) {}
@@ -126,7 +98,6 @@ UnixControlListener::~UnixControlListener() {
   const uint64_t one = 1;
   BATON_CHECK(::write(stop_, &one, sizeof one) == sizeof one);
   thread_.join();
-  ::unlink(path_.c_str());
   ::close(socket_);
   ::close(stop_);
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "common/status.h"
+#include "common/unix_listener.h"
 
 namespace baton {
 
@@ -42,10 +43,10 @@ class UnixControlListener {
   UnixControlListener& operator=(const UnixControlListener&) = delete;
 
  private:
-  UnixControlListener(std::string path, int socket, int stop, Handlers handlers);
+  UnixControlListener(std::unique_ptr<UnixListener> file, int stop, Handlers handlers);
   void Accept();
 
-  const std::string path_;
+  const std::unique_ptr<UnixListener> file_;
   const int socket_, stop_;  // stop_: an eventfd that ends the thread
   const Handlers handlers_;
   std::thread thread_;  // last member: starts when all others exist

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
+#include "common/unix_listener.h"
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
 #include "server/http/byte_budget.h"
@@ -29,7 +30,6 @@
 #include "server/http/served_certificate.h"
 #include "server/http/tls_handshakes.h"
 #include "server/http/transport.h"
-#include "server/http/unix_listener.h"
 
 namespace baton {
 

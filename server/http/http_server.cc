@@ -101,8 +101,9 @@ absl::Status HttpServer::Core::ListenTcp() {
 }
 
 absl::Status HttpServer::Core::ListenUnix() {
-  ASSIGN_OR_RETURN(unix_file,
-                   UnixListener::Listen(options.uds, static_cast<mode_t>(options.uds_mode)));
+  ASSIGN_OR_RETURN(
+      unix_file,
+      UnixListener::Listen(options.uds, static_cast<mode_t>(options.uds_mode), "server.uds"));
   unix_acceptor.assign(asio::local::stream_protocol(), unix_file->Release());
   return absl::OkStatus();
 }

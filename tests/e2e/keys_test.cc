@@ -189,8 +189,8 @@ TEST_CASE(
       CHECK(StatusAt((*served)->url().port, route, "prom") == 404);
     }
   }
-  // It has 64 connections, which wait for the rest of a header here, and 32 of them for an address:
-  // a probe from elsewhere is answered beside such a crowd.
+  // The port has 64 connections, 32 of them for one address: a probe from elsewhere is answered
+  // beside a crowd that waits for the rest of its headers.
   std::vector<std::unique_ptr<RawClient>> crowd;
   int n_refused = 0;
   for (int i = 0; i < 65; ++i) {

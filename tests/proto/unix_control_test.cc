@@ -133,7 +133,7 @@ TEST_CASE("processes of other users are refused and counted, whoever they say th
   REQUIRE(::waitpid(other, &status, 0) == other);
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(n_others == 1);
-  // And who listens is looked at, too.
+  // Dialling looks at the user who listens, too.
   WorkerEnd worker(socket.address, 5);
   router.AwaitWorker(5);
   const std::string foreign = socket.folder.file("foreign");

@@ -278,7 +278,7 @@ class Watched(unittest.TestCase):
             if apart[-1] < 1:
                 break
         self.assertLess(min(apart), 1)
-        # Of no more than one request in a hundred more than 0.66 ms are unaccounted.
+        # The unaccounted part is at most 0.66 ms in 99 of 100 requests.
         rest = 'baton_first_token_stage_seconds_bucket{stage="unaccounted",le=~"%s"}'
         self.assertGreaterEqual(self.prometheus.value(rest % "0.000655.*"), 0.99 * self.prometheus.value(rest % "[+]Inf"))
         stages = self.prometheus.value("sum(baton_first_token_stage_seconds_sum)")

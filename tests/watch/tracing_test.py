@@ -211,7 +211,7 @@ class Traced(Tested):
         self.assertGreaterEqual(at, prefill.end - SLACK_NS)
         self.assertLess(at, root.end)
         self.assertAlmostEqual((at - root.begin) / 1e9, root.attributes["baton.time_to_first_token"], places=5)
-        # Its line in the log names the trace.
+        # The log lines of the request name the trace.
         lines = [json.loads(line) for line in served.log().splitlines() if '"request_id":"r-1"' in line]
         self.assertTrue(lines)
         for line in lines:

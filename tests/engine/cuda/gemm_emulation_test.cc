@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/cuda/check/predictions.h"
-// Found in tests/engine/cuda/emulated first.
+// mma.cuh is the emulated one: the include path has tests/engine/cuda/emulated first.
 #include "engine/cuda/mma.cuh"
-// These use it.
+// The kernels include it.
 #include "engine/cuda/gemm_few.cuh"
 #include "engine/cuda/gemm_mma.cuh"
 #include "engine/cuda/gemm_wgmma.cuh"

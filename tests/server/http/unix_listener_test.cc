@@ -1,5 +1,5 @@
 // The file of a Unix socket: who may connect, what is replaced and what is refused.
-#include "server/http/unix_listener.h"
+#include "common/unix_listener.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@ namespace baton {
 namespace {
 
 std::string ErrorOf(const std::string& path) {
-  const auto listener = UnixListener::Listen(path, 0660);
+  const auto listener = UnixListener::Listen(path, 0660, "server.uds");
   return listener.ok() ? "" : std::string(listener.status().message());
 }
 
@@ -21,7 +21,7 @@ TEST_CASE("a Unix socket has the mode that was asked, and goes at the end") {
   const TempFolder folder;
   const std::string path = folder.file("a.sock");
   {
-    const auto listener = UnixListener::Listen(path, 0660);
+    const auto listener = UnixListener::Listen(path, 0660, "server.uds");
     REQUIRE(listener.ok());
     struct stat info {};
     REQUIRE(::lstat(path.c_str(), &info) == 0);
@@ -39,7 +39,7 @@ TEST_CASE("the socket of a killed server is replaced, anything else is refused a
   const std::string path = folder.file("a.sock");
   const pid_t killed = ::fork();
   if (killed == 0) {
-    const auto listener = UnixListener::Listen(path, 0660);
+    const auto listener = UnixListener::Listen(path, 0660, "server.uds");
     ::_exit(listener.ok() ? 0 : 1);  // without the destructor
   }
   int status = 0;
@@ -61,10 +61,10 @@ TEST_CASE("the socket of a killed server is replaced, anything else is refused a
 TEST_CASE("another server's file at the same path is not removed") {
   const TempFolder folder;
   const std::string path = folder.file("a.sock");
-  auto first = UnixListener::Listen(path, 0600);
+  auto first = UnixListener::Listen(path, 0600, "server.uds");
   REQUIRE(first.ok());
   std::filesystem::remove(path);
-  const auto second = UnixListener::Listen(path, 0600);
+  const auto second = UnixListener::Listen(path, 0600, "server.uds");
   REQUIRE(second.ok());
   first->reset();
   CHECK(RawClient(path).is_open());

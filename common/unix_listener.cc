@@ -1,4 +1,4 @@
-#include "server/http/unix_listener.h"
+#include "common/unix_listener.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,22 +14,29 @@
 namespace baton {
 namespace {
 
-absl::Status Wrong(const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("server.uds: ", path, " ", what));
+// The path of a listener, and the setting it comes from.
+struct Place {
+  const std::string& path;
+  const char* setting;
+};
+
+absl::Status Wrong(const Place& place, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(place.setting, ": ", place.path, " ", what));
 }
 
-absl::Status Failed(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", std::strerror(errno),
-                                             "; choose another --uds, in a folder that this user "
-                                             "may write"));
+absl::Status Failed(const Place& place) {
+  return absl::UnavailableError(
+      absl::StrCat(place.setting, ": cannot listen on ", place.path, ": ", std::strerror(errno),
+                   "; choose another path, in a folder that this user may write"));
 }
 
 // Removes what a server left that was killed.
-absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+absl::Status RemoveStale(const Place& place, const sockaddr_un& address) {
+  const char* const path = place.path.c_str();
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT ? absl::OkStatus() : Failed(path);
+  if (::lstat(path, &info) != 0) return errno == ENOENT ? absl::OkStatus() : Failed(place);
   if (!S_ISSOCK(info.st_mode))
-    return Wrong(path, "is there already and is no socket: choose another --uds, or remove it");
+    return Wrong(place, "is there already and is no socket: choose another path, or remove it");
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int result =
       ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0
@@ -37,22 +44,24 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   ::close(probe);
   if (result != ECONNREFUSED)
     return absl::UnavailableError(
-        absl::StrCat("server.uds: somebody listens on ", path,
-                     ": end the server that does, or choose another --uds"));
-  return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : Failed(path);
+        absl::StrCat(place.setting, ": the socket is in use: somebody listens on ", place.path,
+                     "; end the server that does, or choose another path"));
+  return ::unlink(path) == 0 ? absl::OkStatus() : Failed(place);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::string& path,
-                                                                   mode_t mode) {
+                                                                   mode_t mode,
+                                                                   const char* setting) {
+  const Place place{path, setting};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return Wrong(path, absl::StrCat("is too long for a socket: at most ",
-                                    sizeof address.sun_path - 1, " bytes"));
+    return Wrong(place, absl::StrCat("is too long for a socket: at most ",
+                                     sizeof address.sun_path - 1, " bytes"));
   std::memcpy(address.sun_path, path.data(), path.size());
-  RETURN_IF_ERROR(RemoveStale(path, address));
+  RETURN_IF_ERROR(RemoveStale(place, address));
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   std::unique_ptr<UnixListener> listener(new UnixListener(path, socket));
   // The mode is right before anybody can connect, which is from listen on.
@@ -60,7 +69,7 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
   if (socket < 0 || ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(path.c_str(), mode) != 0 || ::lstat(path.c_str(), &info) != 0 ||
       ::listen(socket, SOMAXCONN) != 0)
-    return Failed(path);
+    return Failed(place);
   listener->device_ = info.st_dev;
   listener->inode_ = info.st_ino;
   return listener;
