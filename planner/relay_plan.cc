@@ -35,15 +35,20 @@ ChainLink SlowestLink(std::span<const OfferedWorker> offered, std::span<const in
   return slowest;
 }
 
-// (rounds x ranks) slices in the order of the prompt: rounds of equal work, each shared by all
-// ranks; empty if a slice would be too short. The tokens that the first rank hands on precede them.
+enum class Rounds { kEqualWork, kEqualTokens };
+
+// (rounds x ranks) slices in the order of the prompt: equal rounds, each shared by all ranks; empty
+// if a slice would be too short. The tokens that the first rank hands on precede them.
 std::vector<int> SlicesInRounds(const PrefillCost& cost, const ChainLink& link,
                                 const RelayPlanRequest& request, std::span<const double> speeds,
-                                int n_rounds, int handed_on) {
-  const std::vector<double> alike(static_cast<size_t>(n_rounds), 1.0);
-  const std::vector<int> rounds = RoundSlices(
-      EqualWork(cost, request.tokens, request.prefix, alike), request.tokens, request.page_tokens);
-  if (rounds.size() < alike.size()) return {};
+                                int n_rounds, Rounds equal, int handed_on) {
+  std::vector<double> shares(static_cast<size_t>(n_rounds), double(request.tokens) / n_rounds);
+  if (equal == Rounds::kEqualWork) {
+    const std::vector<double> alike(shares.size(), 1.0);
+    shares = EqualWork(cost, request.tokens, request.prefix, alike);
+  }
+  const std::vector<int> rounds = RoundSlices(shares, request.tokens, request.page_tokens);
+  if (rounds.size() < shares.size()) return {};
   std::vector<int> slices;
   int prefix = request.prefix;
   for (const int tokens : rounds) {
@@ -113,11 +118,11 @@ std::vector<double> SpeedsTogether(std::span<const OfferedWorker> offered,
   return speeds;
 }
 
-// Plan of these workers together, in their order and in as few rounds as their slices allow, or in
-// more if that is sooner and the sharing may add rounds. No slices if a slice would be too short or
-// too long. The first rank has `cached` tokens of its first slice. Seconds count from the moment
-// all ranks can begin.
-RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+// Plan of these workers together, in their order and in as few such rounds as their slices allow,
+// or in more if that is sooner and the sharing may add rounds. No slices if a slice would be too
+// short or too long. The first rank has `cached` tokens of its first slice. Seconds count from the
+// moment all ranks can begin.
+RelayPlan InRounds(Rounds equal, const PrefillCost& cost, std::span<const OfferedWorker> offered,
                    const std::vector<int>& ranks, const RelayPlanRequest& whole, int cached) {
   RelayPlanRequest request = whole;
   request.tokens -= cached;
@@ -129,7 +134,7 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
   for (int n_rounds = MinRounds(offered, ranks, request.tokens); n_rounds <= kMaxRounds;
        ++n_rounds) {
     const ChainLink link = SlowestLink(offered, ranks, n_rounds > 1);
-    std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, cached);
+    std::vector<int> slices = SlicesInRounds(cost, link, request, speeds, n_rounds, equal, cached);
     if (slices.empty()) break;
     const std::vector<double> exact(slices.begin(), slices.end());
     slices.front() += cached;  // must fit even if the cached tokens are gone
@@ -144,6 +149,15 @@ RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offer
     if (!request.rules.sharing->may_add_rounds()) break;
   }
   return best;
+}
+
+// Where attention is most of the work, rounds of equal work differ so much in length that the first
+// may be too long for any number of rounds whose last is long enough.
+RelayPlan Together(const PrefillCost& cost, std::span<const OfferedWorker> offered,
+                   const std::vector<int>& ranks, const RelayPlanRequest& request, int cached) {
+  RelayPlan plan = InRounds(Rounds::kEqualWork, cost, offered, ranks, request, cached);
+  if (!plan.slices.empty()) return plan;
+  return InRounds(Rounds::kEqualTokens, cost, offered, ranks, request, cached);
 }
 
 // No plan of these workers takes less: as if all of them worked all the time, and links took none.

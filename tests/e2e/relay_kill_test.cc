@@ -110,8 +110,10 @@ void LoseEachInTurn(int n_workers, int n_ranks, int max_slice_tokens) {
     const double before = MetricSum(client, "baton_relays_total");
     std::future<std::string> answer =
         std::async(std::launch::async, [&] { return Answer(client); });
-    REQUIRE(WaitUntil(absl::Seconds(60),
-                      [&] { return MetricSum(client, "baton_relays_total") > before; }));
+    if (!WaitUntil(absl::Seconds(60),
+                   [&] { return MetricSum(client, "baton_relays_total") > before; })) {
+      FAIL("no relay began: " << answer.get() << "\n" << served->log());
+    }
     absl::SleepFor(absl::Milliseconds(150));  // the prompt has started
     const std::vector<pid_t> workers = Workers(*served, "prefill");
     REQUIRE(workers.size() == size_t(n_workers));

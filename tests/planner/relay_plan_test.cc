@@ -133,6 +133,19 @@ TEST_CASE("32,768 tokens on two workers that take slices of 8,192: rounds of equ
   CHECK(PlanRelay(Cost(), PlanRecord(), offered, request).slices.size() == 2);
 }
 
+TEST_CASE("attention is nearly all of the work: rounds of equal tokens where slices are bounded") {
+  PrefillCost cost = Cost();
+  cost.token = 1e-9;
+  std::vector<OfferedWorker> offered = Idle(4);
+  for (OfferedWorker& worker : offered) worker.max_slice_tokens = 256;
+  const RelayPlan plan = PlanRelay(cost, PlanRecord(), offered,
+                                   {.tokens = 2048, .rules = {.min_ranks = 3, .max_ranks = 3}});
+  CHECK(RanksOf(plan).size() == 3);
+  const std::vector<int> tokens = TokensOf(plan);
+  CHECK(*std::max_element(tokens.begin(), tokens.end()) <= 256);
+  CHECK(plan.slices.back().end == 2048);
+}
+
 TEST_CASE("more rounds than slices need, where that is sooner: masked keys cost time too") {
   PrefillCost cost = Cost();
   cost.kernel = PairKernel::kDenseMask;
