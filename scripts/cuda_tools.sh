@@ -2,7 +2,7 @@
 # Fetches NVIDIA's CUDA compiler 13.0 from PyPI: seven wheels of scripts/cuda_tools.txt, 109 MB, held to their check
 # sums, unpacked once into the user's cache folder where CMake finds them (cmake/cuda.cmake). No GPU, no root.
 #   scripts/cuda_tools.sh        prints the folder, for BATON_CUDA_ROOT
-# Exit status 3: PyPI does not answer, so nothing of CUDA can be built or checked; 1: another fault, such as a wrong
+# Exit status 3: the wheels do not come from PyPI, so nothing of CUDA can be built or checked; 1: another fault, such as a wrong
 # check sum.
 set -euo pipefail
 cd "$(dirname "$0")/.."

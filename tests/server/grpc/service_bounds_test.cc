@@ -1,5 +1,5 @@
-// Bounds of the gRPC server: bodies that wait, and services that are not the control
-// server's.
+// Bounds of the gRPC server: bodies that wait, calls of a connection, and services that are not the
+// control server's.
 #include <grpcpp/generic/generic_stub.h>
 
 #include <catch2/catch.hpp>
@@ -44,6 +44,33 @@ TEST_CASE("large requests that the front thread has not taken are bounded") {
   }
   CHECK(n_refused == 3);
   CHECK(n_too_long == 1);
+}
+
+TEST_CASE("a connection has 1024 calls at once: one more waits for the end of another") {
+  constexpr int kCalls = 1024;
+  ServedGrpc served;
+  served.generator->hold = true;
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateResponse>>> readers;
+  const auto start = [&] {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(served.stub->AsyncGenerate(contexts.back().get(), OfIds({5}, 9), &queue,
+                                                 contexts.back().get()));
+  };
+  for (int i = 0; i < kCalls; ++i) start();
+  REQUIRE(served.WaitFor([&] { return served.generator->n_submitted == kCalls; }));
+  start();
+  CHECK_FALSE(served.WaitFor([&] { return served.grpc->n_calls() > kCalls; }, absl::Seconds(1)));
+  contexts.front()->TryCancel();
+  CHECK(served.WaitFor([&] { return served.generator->n_submitted == kCalls + 1; }));
+  CHECK(served.grpc->n_calls() <= kCalls);
+  for (const auto& context : contexts) context->TryCancel();
+  CHECK(served.WaitFor([&] { return served.grpc->n_calls() == 0; }));
+  queue.Shutdown();
+  void* tag = nullptr;
+  for (bool ok = false; queue.Next(&tag, &ok);) {
+  }
 }
 
 TEST_CASE("the control server has nothing but control streams") {
