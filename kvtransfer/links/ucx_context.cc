@@ -51,6 +51,16 @@ void TakeBackSignals() {
   static_cast<void>(taken_back);
 }
 
+bool IsFree(sockaddr_in host, int port) {
+  host.sin_port = htons(static_cast<uint16_t>(port));
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  const bool is_free = ::bind(fd, reinterpret_cast<const sockaddr*>(&host), sizeof(host)) == 0;
+  ::close(fd);
+  return is_free;
+}
+
 }  // namespace
 
 absl::Status UcxError(std::string_view what, ucs_status_t status) {
@@ -61,14 +71,8 @@ absl::Status UcxError(std::string_view what, ucs_status_t status) {
 absl::Status CheckPorts(sockaddr_in host, PortRange ports) {
   if (ports.first == 0) return absl::OkStatus();
   int n_free = 0;
-  for (int port = ports.first; port <= ports.last && n_free < 2; ++port) {
-    host.sin_port = htons(static_cast<uint16_t>(port));
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int one = 1;
-    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    n_free += ::bind(fd, reinterpret_cast<const sockaddr*>(&host), sizeof(host)) == 0;
-    ::close(fd);
-  }
+  for (int port = ports.first; port <= ports.last && n_free < 2; ++port)
+    n_free += IsFree(host, port);
   if (n_free == 2) return absl::OkStatus();
   host.sin_port = 0;
   return absl::UnavailableError(absl::StrCat("KV transfer needs two free ports at ",
@@ -145,8 +149,9 @@ absl::StatusOr<UcxListener> MakeUcxListener(const UcxWorker& worker, sockaddr_in
   params.sockaddr = {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
   params.conn_handler = handler;
   ucp_listener_h listener = nullptr;
-  ucs_status_t status = UCS_OK;
+  ucs_status_t status = UCS_ERR_BUSY;
   for (int port = ports.first; port <= ports.last; ++port) {
+    if (!IsFree(address, port)) continue;  // UCX would write a line of its own about it
     address.sin_port = htons(static_cast<uint16_t>(port));
     status = ucp_listener_create(worker.get(), &params, &listener);
     if (status == UCS_OK) return UcxListener(listener);
