@@ -50,3 +50,16 @@ go_module() {
   [ -n "$folder" ] || no_go_modules "$1"
   echo "$folder"
 }
+# go_module_program NAME MODULE@VERSION PACKAGE: like go_program, with the requirements of the module's own go.mod
+go_module_program() {
+  local folder module
+  folder="$go_cache/$1-${2##*@}-$(go env GOVERSION)"
+  if [ ! -x "$folder/$1" ]; then
+    echo "building $1 ${2##*@} (once)"
+    module=$(go_module "$2")
+    mkdir -p "$folder"
+    CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -C "$module" -p 2 -trimpath -ldflags "-s -w" -o "$folder/$1" "$3" \
+      >"$folder/log" 2>&1 || { tail -20 "$folder/log" >&2; no_go_modules "$1"; }
+  fi
+  printf -v "$1" %s "$folder/$1"
+}

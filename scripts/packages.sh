@@ -2,6 +2,7 @@
 # Installs the missing Debian packages that the build and the tests need. Safe to run again.
 # scripts/packages.sh build  those of the build and of scripts/package.sh alone.
 # scripts/packages.sh fuzz   also those of scripts/fuzz.sh.
+# scripts/packages.sh cluster  also those of scripts/cluster_test.sh.
 set -euo pipefail
 
 packages=(
@@ -17,6 +18,9 @@ if [ "${1:-}" != build ]; then
   )
 fi
 if [ "${1:-}" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev); fi
+if [ "${1:-}" = cluster ]; then
+  packages+=(containerd runc containernetworking-plugins iptables conntrack ethtool socat)
+fi
 # Any cargo from this version on works; Debian's plain rustc is older, rustc-web is not.
 min_rust=1.87
 have_rust=$(rustc --version 2>/dev/null | awk '{print $2}' || true)

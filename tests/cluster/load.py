@@ -1,0 +1,69 @@
+"""Clients that stream completions until standard input closes, and hold each text to the one that an undisturbed
+cluster gave. Prints a line of JSON: requests that were right, those that failed, and why the first ones did.
+  load.py URL CLIENTS"""
+import http.client
+import json
+import sys
+import threading
+import urllib.parse
+
+PROMPTS = [f"Count from {n} to {n + 4}:" for n in range(1, 33)]
+
+
+def complete(url, prompt):
+    """The text of a streamed completion; raises where it does not come to its end."""
+    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=60)
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": prompt, "max_tokens": 128, "temperature": 0, "ignore_eos": True, "stream": True}),
+            {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status}: {response.read(300)}")
+        text = ""
+        for line in response:
+            if line.startswith(b"data: [DONE]"):
+                return text
+            if line.startswith(b"data: "):
+                event = json.loads(line[6:])
+                if "error" in event:
+                    raise RuntimeError(f"in the stream: {event['error']}")
+                text += "".join(choice["text"] for choice in event["choices"])
+        raise RuntimeError("the stream ends without [DONE]")
+    finally:
+        connection.close()
+
+
+def main():
+    url, n_clients = urllib.parse.urlsplit(sys.argv[1]), int(sys.argv[2])
+    expected = {prompt: complete(url, prompt) for prompt in PROMPTS}
+    print("begun", flush=True)
+    over, lock = threading.Event(), threading.Lock()
+    result = {"right": 0, "failed": 0, "wrong": 0, "why": []}
+
+    def client(first):
+        n = first
+        while not over.is_set():
+            prompt = PROMPTS[n % len(PROMPTS)]
+            n += 1
+            try:
+                text = complete(url, prompt)
+                kind, why = ("right", "") if text == expected[prompt] else ("wrong", f"{prompt} {text!r}")
+            except (OSError, http.client.HTTPException, RuntimeError, ValueError) as error:
+                kind, why = "failed", f"{type(error).__name__}: {error}"
+            with lock:
+                result[kind] += 1
+                if why and len(result["why"]) < 5:
+                    result["why"].append(why)
+
+    threads = [threading.Thread(target=client, args=(7 * i,)) for i in range(n_clients)]
+    for thread in threads:
+        thread.start()
+    sys.stdin.read()
+    over.set()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(result))
+
+
+main()
