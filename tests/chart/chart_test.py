@@ -169,7 +169,7 @@ class Rendered(unittest.TestCase):
         self.assertEqual(peers("workers", "kv0") + peers("workers", "kv1"), [workers, workers])
 
     def test_workers_reach_a_router_that_is_not_ready(self):
-        self.assertIs(self.render({}).one("Service", "control")["spec"]["publishNotReadyAddresses"], True)
+        self.assertIs(self.render({}).one("Service", "routers")["spec"]["publishNotReadyAddresses"], True)
 
     def test_selectors_find_the_pods_and_nothing_else(self):
         rendering = self.render({})

@@ -29,6 +29,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   router_ = std::make_unique<Router>(router, key, RandomId);
   ControlServerOptions server;
   server.key = key;
+  server.router = router_->id();
   server.wake = [this] {
     std::lock_guard lock(mutex_);
     woken_ = true;
@@ -51,7 +52,7 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
     WorkerStart start;
     start.role = options.colocated ? Role::kBoth : is_prefill ? Role::kPrefill : Role::kDecode;
     start.name = absl::StrFormat("%s%d", is_prefill ? "prefill" : "decode", i);
-    start.router_address = absl::StrFormat("127.0.0.1:%d", server_->port());
+    start.routers = {absl::StrFormat("127.0.0.1:%d", server_->port())};
     start.key = key;
     start.compile_grammar = options.compile_grammar;
     if (options.withhold_acks) start.make_link = MakeUcxLinkWithoutAcks;

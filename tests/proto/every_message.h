@@ -51,7 +51,7 @@ inline std::vector<RouterMessage> EveryMessage() {
                        .stop_tokens = {5, 0},
                        .want_digests = true};
   return {prefill,       decode, CancelRequest{.request_id = 4, .epoch = 5},
-          DrainWorker{}, head,   TellPages{}};
+          head,          TellPages{}};
 }
 
 inline WorkerReport EveryEvent() {
