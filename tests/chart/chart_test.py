@@ -173,7 +173,7 @@ class Rendered(unittest.TestCase):
 
     def test_selectors_find_the_pods_and_nothing_else(self):
         rendering = self.render({})
-        for kind, name in (("Service", "r-baton"), ("Service", "control"), ("Service", "prefill"),
+        for kind, name in (("Service", "r-baton"), ("Service", "routers"), ("Service", "prefill"),
                            ("Service", "decode")):
             selector = rendering.one(kind, name)["spec"]["selector"]
             found = [role for role in rendering.roles() if selector.items() <= rendering.workload(role)["spec"]
