@@ -102,7 +102,8 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
                                   : Transfer::Start(options, facts, ViewOf(*pool_), on_event));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
-  RouterStreamsOptions routers{.addresses = start.routers};
+  RouterStreamsOptions routers;
+  routers.addresses = start.routers;
   ControlClientOptions& client = routers.client;
   client.key = start.key;
   client.certificate = start.certificate;

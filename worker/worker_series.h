@@ -58,14 +58,14 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
      "Sequences in the batch."},
     {MetricKind::kGauge, "baton_worker_decode_waiting", "sequences", "model worker",
      "Sequences waiting for KV, room or a row."},
-    {MetricKind::kGauge, "baton_worker_routers", "routers", "model worker",
-     "Routers that are connected."},
-    {MetricKind::kTotal, "baton_worker_routers_lost_total", "routers", "model worker",
-     "Streams of routers that ended, for whatever reason."},
     {MetricKind::kGauge, "baton_worker_prefill_prompts", "prompts", "model worker",
      "Prompts waiting or computed here."},
     {MetricKind::kGauge, "baton_worker_prefill_queued_tokens", "tokens", "model worker",
      "Prompt tokens still to be computed."},
+    {MetricKind::kGauge, "baton_worker_routers", "routers", "model worker",
+     "Routers that are connected."},
+    {MetricKind::kTotal, "baton_worker_routers_lost_total", "routers", "model worker",
+     "Streams of routers that ended, for whatever reason."},
 };
 
 consteval const MetricDeclaration& WorkerMetric(std::string_view name) {
