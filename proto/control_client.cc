@@ -186,7 +186,7 @@ class ControlClient::Stream
 
   // Read by the dialler under the mutex, or after done_.
   bool done_ = false;
-  uint64_t given_ = 0;     // the router's challenge; 0: none
+  uint64_t given_ = 0;  // the router's challenge; 0: none
   std::optional<RouterId> router_;
   bool accepted_ = false;  // RouterConnected was delivered
   absl::Status reason_;

@@ -1,5 +1,5 @@
-// The worker's end of the control wire (control.proto) to one router: dials it, proves membership of
-// the cluster, announces the worker, and retries with growing pauses whenever the stream breaks.
+// The worker's end of the control wire (control.proto) to one router: dials it, proves membership
+// of the cluster, announces the worker, and retries with growing pauses whenever the stream breaks.
 // router_streams.h has one for each router.
 //
 // Threads: an own thread that dials and waits, and gRPC's threads. Events are delivered one at a

@@ -42,8 +42,7 @@ bool IsPort(const std::string& text) {
 
 absl::StatusOr<std::vector<std::string>> ParseRouterAddresses(std::string_view text) {
   std::vector<std::string> addresses;
-  for (const std::string& part :
-       std::vector<std::string>(absl::StrSplit(std::string(text), ','))) {
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(std::string(text), ','))) {
     const std::string address(absl::StripAsciiWhitespace(part));
     if (!IsUnixAddress(address)) {
       const auto [host, port] = Parts(address);
@@ -71,8 +70,8 @@ absl::StatusOr<std::vector<std::string>> ResolveAddress(const std::string& addre
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0)
-    return absl::UnavailableError(absl::StrCat("the name ", host, " of cluster.router is unknown: ",
-                                               ::gai_strerror(error)));
+    return absl::UnavailableError(
+        absl::StrCat("the name ", host, " of cluster.router is unknown: ", ::gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
   std::set<std::string> addresses;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {

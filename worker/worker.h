@@ -22,9 +22,9 @@ namespace baton {
 class Worker {
  public:
   // Starts all threads around a loaded engine; of options.engine only threads and max_context
-  // count. Routers that are not there yet are dialled until they are. InvalidArgument: max_batch does
-  // not fit the step, or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor and
-  // Transfer::Start, or StartOver with make_link.
+  // count. Routers that are not there yet are dialled until they are. InvalidArgument: max_batch
+  // does not fit the step, or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor
+  // and Transfer::Start, or StartOver with make_link.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);

@@ -1,6 +1,6 @@
 // Both phases of one worker around one engine: composes the prefill scheduler, the decode batch and
-// the lender into steps, and speaks for them to the routers and the transfer room. Everything of the
-// engine thread except the thread: the simulation runs the same object.
+// the lender into steps, and speaks for them to the routers and the transfer room. Everything of
+// the engine thread except the thread: the simulation runs the same object.
 //
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
 // budget; beside decode rows the prefill part is bounded so that running streams are not stalled.

@@ -1,6 +1,6 @@
-// The names of the pages in a worker's prefix index, and what of it each router is still to be told.
-// Keeps differences and no events, so the memory is bounded by the pages of the pool and the number
-// of routers, however long nobody listens. Engine thread.
+// The names of the pages in a worker's prefix index, and what of it each router is still to be
+// told. Keeps differences and no events, so the memory is bounded by the pages of the pool and the
+// number of routers, however long nobody listens. Engine thread.
 #pragma once
 
 #include "absl/container/btree_map.h"

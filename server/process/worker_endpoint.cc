@@ -16,8 +16,7 @@ namespace {
 std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels,
                                                  const MetricLabels& vllm) {
   std::vector<MetricRow<WorkerMetrics>> rows = {
-      {WorkerMetric("baton_worker_connected"), labels,
-       [](const auto& m) { return m.routers > 0; }},
+      {WorkerMetric("baton_worker_connected"), labels, [](const auto& m) { return m.routers > 0; }},
       {WorkerMetric("baton_worker_routers"), labels, &WorkerMetrics::routers},
       {WorkerMetric("baton_worker_routers_lost_total"), labels, &WorkerMetrics::routers_lost},
       {WorkerMetric("baton_parts_orphaned_total"), labels, &WorkerMetrics::parts_orphaned},

@@ -59,9 +59,9 @@ struct Cluster {
       REQUIRE(WaitUntil(absl::Seconds(20), [&] { return KnowsBoth(**router); }));
   }
   std::unique_ptr<ServedBaton> StartRouter(const std::string& control = "127.0.0.1:0") {
-    auto started = ServedBaton::StartRouter(
-        {BATON_SOURCE_DIR "/models/demo", "--cluster.key_file", folder.file("key"),
-         "--router.local=false", absl::StrCat("--router.control=", control)});
+    auto started = ServedBaton::StartRouter({BATON_SOURCE_DIR "/models/demo", "--cluster.key_file",
+                                             folder.file("key"), "--router.local=false",
+                                             absl::StrCat("--router.control=", control)});
     INFO(started.status().ToString());
     REQUIRE(started.ok());
     return *std::move(started);
@@ -78,7 +78,8 @@ struct Cluster {
   bool IsEmpty() const {  // nobody holds a page
     for (const auto& worker : workers) {
       const WorkerMetrics m = worker->metrics();
-      if (m.pages_prefill + m.pages_decode + m.pages_promised + m.handoffs_waiting > 0) return false;
+      if (m.pages_prefill + m.pages_decode + m.pages_promised + m.handoffs_waiting > 0)
+        return false;
       if (m.load.pages_free != m.pages_total) return false;
     }
     return true;
@@ -142,8 +143,8 @@ TEST_CASE("a killed router fails its own streams alone, and leaves nothing on th
 
 TEST_CASE("a router that drains takes no worker with it, and has its answers for itself") {
   Cluster cluster;
-  const auto stored = cluster.first->client().Post(
-      "/v1/responses", R"({"input":"hi","max_output_tokens":16})");
+  const auto stored =
+      cluster.first->client().Post("/v1/responses", R"({"input":"hi","max_output_tokens":16})");
   REQUIRE(stored.ok());
   REQUIRE(stored->status == 200);
   const std::string id(boost::json::parse(stored->body).at("id").as_string());
@@ -157,8 +158,8 @@ TEST_CASE("a router that drains takes no worker with it, and has its answers for
   for (const auto& worker : cluster.workers) CHECK_FALSE(worker->metrics().load.draining);
   CHECK(cluster.workers[1]->metrics().parts_orphaned == 0);
   CHECK(cluster.second->client().Get("/readyz")->status == 200);
-  const auto answer = cluster.second->client().Post(
-      "/v1/completions", R"({"prompt":"hi","max_tokens":8})");
+  const auto answer =
+      cluster.second->client().Post("/v1/completions", R"({"prompt":"hi","max_tokens":8})");
   REQUIRE(answer.ok());
   CHECK(answer->status == 200);
 }

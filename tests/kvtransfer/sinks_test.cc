@@ -436,7 +436,8 @@ TEST_CASE("sinks: without a router nothing stays promised, and what comes later 
   rig.link.Take<wire::Promise>(rig.from);
 }
 
-TEST_CASE("sinks: of a lost router's requests no promise stays, and every one of another router's") {
+TEST_CASE(
+    "sinks: of a lost router's requests no promise stays, and every one of another router's") {
   const auto of_router = [](RouterId router, uint64_t n) {
     Ticket ticket = MakeTicket(n, 2, 2, 3);
     ticket.request_id = MakeRequestId(router, n);

@@ -178,8 +178,8 @@ void ControlWire::EndAtWorker(Stream* stream) {
   if (dialler.stream != stream->id) return;
   dialler.stream = 0;
   if (stream->accepted)
-    (*nodes_)[stream->node]->Post(
-        RouterEvent(RouterDisconnected{absl::UnavailableError("the stream broke"), stream->router}));
+    (*nodes_)[stream->node]->Post(RouterEvent(
+        RouterDisconnected{absl::UnavailableError("the stream broke"), stream->router}));
   const bool lasted = stream->accepted && agenda_->now_us() - dialler.opened_us > kMaxPauseUs;
   dialler.pause_us = lasted ? kMinPauseUs : std::min(2 * dialler.pause_us, kMaxPauseUs);
   agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, Subject(stream->node),

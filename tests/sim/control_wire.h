@@ -1,7 +1,7 @@
-// The streams between workers and one router as gRPC and ControlClient/ControlServer behave: in order
-// within a stream and nothing else; a stream that breaks may lose the end of what is under way, and
-// each end hears of it by itself; a worker dials again with the same incarnation; the router
-// retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
+// The streams between workers and one router as gRPC and ControlClient/ControlServer behave: in
+// order within a stream and nothing else; a stream that breaks may lose the end of what is under
+// way, and each end hears of it by itself; a worker dials again with the same incarnation; the
+// router retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
 // silent. Messages about cached pages may be lost, which gRPC does not do: routers bear it.
 #pragma once
 

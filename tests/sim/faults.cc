@@ -201,8 +201,8 @@ void World::Split(const std::vector<bool>& here, bool with_routers, bool out, bo
   const size_t n = nodes_.size();
   for (size_t from = 0; from < here.size(); ++from)
     for (size_t to = 0; to < here.size(); ++to)
-      blocked_[from][to] =
-          here[from] != here[to] && (with_routers || (from < n && to < n)) && (here[from] ? out : in);
+      blocked_[from][to] = here[from] != here[to] && (with_routers || (from < n && to < n)) &&
+                           (here[from] ? out : in);
   ++fault_counts_.partitions;
   agenda_.Trace("partition%s", with_routers ? ", routers too" : "");
   BlockLinks();

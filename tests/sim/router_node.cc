@@ -121,8 +121,7 @@ void RouterNode::CheckRelease(const EmitReleased& released) {
   const Swarm& swarm = run_.swarm;
   if (!swarm.calm) return;
   int64_t step_us = 0;
-  for (const WorkerPlan& worker : swarm.workers)
-    step_us = std::max(step_us, LongestStepUs(worker));
+  for (const WorkerPlan& worker : swarm.workers) step_us = std::max(step_us, LongestStepUs(worker));
   const int64_t wire_us = swarm.min_delay_us + 2 * swarm.mean_delay_us;
   const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
                            2 * (swarm.far_us + swarm.front_us) + 6 * swarm.wake_us;

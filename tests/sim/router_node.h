@@ -52,7 +52,7 @@ class RouterNode {
   void Kill(int64_t away_us);
   void CountRelays() const;  // also before it is lost
 
-  void Audit() const;      // nothing runs or is promised any more
+  void Audit() const;       // nothing runs or is promised any more
   bool PagesAgree() const;  // it knows exactly the pages that the workers have
   std::string Describe() const;
 

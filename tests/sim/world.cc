@@ -73,15 +73,15 @@ World::World(const Swarm& swarm, bool tracing)
         },
         &transitions_));
   for (int i = 0; i < swarm_.n_routers; ++i)
-    routers_.push_back(std::make_unique<RouterNode>(
-        i, RouterNode::Surroundings{.swarm = swarm_,
-                                    .agenda = &agenda_,
-                                    .random = &random_,
-                                    .next_id = NextId,
-                                    .workers = &nodes_,
-                                    .clients = &clients_,
-                                    .transitions = &transitions_,
-                                    .counts = &fault_counts_}));
+    routers_.push_back(
+        std::make_unique<RouterNode>(i, RouterNode::Surroundings{.swarm = swarm_,
+                                                                 .agenda = &agenda_,
+                                                                 .random = &random_,
+                                                                 .next_id = NextId,
+                                                                 .workers = &nodes_,
+                                                                 .clients = &clients_,
+                                                                 .transitions = &transitions_,
+                                                                 .counts = &fault_counts_}));
 }
 
 World::~World() { nodes_.clear(); }
@@ -190,9 +190,8 @@ void World::Dispatch(const Agenda::Entry& entry) {
 
 // A service in front of the routers gives the request to any of them.
 void World::Arrive() {
-  RouterNode& router = swarm_.n_routers == 1
-                           ? *routers_[0]
-                           : *routers_[router_choice_.Below(routers_.size())];
+  RouterNode& router =
+      swarm_.n_routers == 1 ? *routers_[0] : *routers_[router_choice_.Below(routers_.size())];
   clients_.Arrive(
       [&](GenerateRequest request) { return router.router().Submit(std::move(request), now()); });
   NoteWanted();

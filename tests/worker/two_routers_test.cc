@@ -102,12 +102,10 @@ TEST_CASE("each router hears of its own requests, of the load and of all cached 
   rig.Say(kFirst, 7, prompt, 3);
   rig.Say(kSecond, 7, other, 4);
   rig.Turns();
-  CHECK(rig.heard[kFirst].tokens ==
-        std::map<RequestId, std::vector<int32_t>>{
-            {MakeRequestId(kFirst, 7), Expected(prompt, 3).tokens}});
-  CHECK(rig.heard[kSecond].tokens ==
-        std::map<RequestId, std::vector<int32_t>>{
-            {MakeRequestId(kSecond, 7), Expected(other, 4).tokens}});
+  CHECK(rig.heard[kFirst].tokens == std::map<RequestId, std::vector<int32_t>>{
+                                        {MakeRequestId(kFirst, 7), Expected(prompt, 3).tokens}});
+  CHECK(rig.heard[kSecond].tokens == std::map<RequestId, std::vector<int32_t>>{
+                                         {MakeRequestId(kSecond, 7), Expected(other, 4).tokens}});
   for (const RouterId router : {kFirst, kSecond}) {
     CHECK(rig.heard[router].ends.size() == 2);
     CHECK(rig.heard[router].n_loads > 0);
