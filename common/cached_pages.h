@@ -1,4 +1,4 @@
-// A worker tells its router of the pages in its prefix index. Plain data.
+// A worker tells its routers of the pages in its prefix index. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace baton {
 
 struct CachedPages {
   static constexpr size_t kMaxNames = 1024;  // of one message, both lists together
-  uint64_t number = 0;                       // 1, 2, ...: of the messages of one life of the worker
+  uint64_t number = 0;                       // 1, 2, ...: of the messages to a router
   // Nothing that was told before counts any more. Messages with all pages follow, this one first.
   bool restart = false;
   // Since the message before: pages whose KV is gone, then pages whose KV can be found now. A page

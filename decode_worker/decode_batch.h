@@ -31,6 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/status.h"
 #include "common/token_grammar.h"
 #include "decode_worker/decode_options.h"
@@ -70,6 +71,7 @@ class DecodeBatch {
   void On(const HandoffAborted& event, absl::Time now);
   // Ends the attempts 1..up_to. KV of them that comes later is given back.
   void Cancel(RequestId request, Epoch up_to);
+  int CancelAllOf(RouterId router);  // its requests; returns how many it ended
   void CancelAll();
   void OnTime(absl::Time now);  // ends the sequences whose deadline has passed
   // The latest time of the next OnTime; infinite: no sequence.

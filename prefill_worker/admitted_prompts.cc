@@ -143,16 +143,23 @@ void AdmittedPrompts::Cancel(RequestId request, Epoch up_to) {
       [&](const Prompt& p) { return p.request.request_id == request && p.request.epoch <= up_to; });
 }
 
+int AdmittedPrompts::CancelAllOf(RouterId router) {
+  return GiveUp([&](const Prompt& p) { return RouterOf(p.request.request_id) == router; });
+}
+
 void AdmittedPrompts::CancelAll() {
   GiveUp([](const Prompt&) { return true; });
 }
 
-void AdmittedPrompts::GiveUp(const std::function<bool(const Prompt&)>& which) {
+int AdmittedPrompts::GiveUp(const std::function<bool(const Prompt&)>& which) {
+  int n_ended = 0;
   for (Prompt* prompt : queue_.Select(which)) {
+    n_ended += prompt->phase != Phase::kEnding;
     prompt->keep = false;
     Stop(prompt, EndReason::kCancelled);
   }
   pages_.DiscardLeft(which);
+  return n_ended;
 }
 
 void AdmittedPrompts::Abandon() {

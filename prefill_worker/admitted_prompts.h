@@ -15,6 +15,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/status.h"
 #include "common/token_grammar.h"
 #include "kvtransfer/protocol/transfer_events.h"
@@ -44,6 +45,7 @@ class AdmittedPrompts {
   void On(const InflowArrived& event, absl::Time now);
   void On(const InflowFailed& event, absl::Time now);
   void Cancel(RequestId request, Epoch up_to);
+  int CancelAllOf(RouterId router);  // its requests; returns how many prompts it ended
   void CancelAll();
   // Ends everything at once: the transfer room is gone and reads no page any more.
   void Abandon();
@@ -75,7 +77,7 @@ class AdmittedPrompts {
   void EndEarlier(const Prompt& next);
   void HandOverSlice(Prompt* prompt);
   // Ends the prompts that `which` allows; no later attempt continues them.
-  void GiveUp(const std::function<bool(const Prompt&)>& which);
+  int GiveUp(const std::function<bool(const Prompt&)>& which);  // how many it ended
   // Stops the attempt since a handoff broke; a later one may continue its slices.
   void Break(Prompt* prompt, const char* what, const TicketId& handoff, const absl::Status& status);
   void End(Prompt* prompt);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -72,9 +73,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(
 class ControlClient::Stream
     : public grpc::ClientBidiReactor<wire::WorkerReport, wire::RouterMessages> {
  public:
-  // challenge: 0 asks for one.
-  Stream(ControlClient* client, const std::shared_ptr<grpc::Channel>& channel, uint64_t challenge)
-      : client_(client),
+  // challenge: 0 asks for one, and for the router's id.
+  Stream(ControlClient* client, const std::shared_ptr<grpc::Channel>& channel, uint64_t challenge,
+         std::optional<RouterId> router)
+      : router_(router),
+        client_(client),
         options_(client->options_),
         proven_{.incarnation = client->options_.announce.incarnation,
                 .nonce = RandomId(),
@@ -105,7 +108,7 @@ class ControlClient::Stream
       open_ = accepted_ = !client_->stopping_;
       if (!accepted_) return;
     }
-    if (!options_.on_event(RouterConnected{})) {
+    if (!options_.on_event(RouterConnected{*router_})) {
       std::lock_guard lock(client_->mutex_);
       accepted_ = false;
       return GiveUpLocked(absl::ResourceExhaustedError("the worker's mailbox is full"));
@@ -120,9 +123,10 @@ class ControlClient::Stream
     }
     absl::StatusOr<DecodedMessages> decoded = DecodeMessages(read_);
     if (!decoded.ok()) return GiveUp(decoded.status());
+    if (const absl::Status own = CheckOwner(decoded->messages); !own.ok()) return GiveUp(own);
     if (!decoded->unreadable.empty()) SendBack(decoded->unreadable);
     if (!decoded->messages.empty() &&
-        !options_.on_event(RouterMessages{std::move(decoded->messages)}))
+        !options_.on_event(RouterMessages{std::move(decoded->messages), *router_}))
       return GiveUp(absl::ResourceExhaustedError("the worker's mailbox is full"));
     StartRead(&read_);
   }
@@ -139,6 +143,8 @@ class ControlClient::Stream
     const auto& metadata = context_.GetServerTrailingMetadata();
     if (const auto given = metadata.find(kChallengeKey); given != metadata.end())
       given_ = ParseChallenge({given->second.data(), given->second.size()});
+    if (const auto id = metadata.find(kRouterIdKey); id != metadata.end() && !router_)
+      router_ = ParseRouterId({id->second.data(), id->second.size()});
     done_ = true;
     client_->changed_.notify_all();  // under the lock: the dialler destroys this object right
                                      // afterwards
@@ -180,7 +186,8 @@ class ControlClient::Stream
 
   // Read by the dialler under the mutex, or after done_.
   bool done_ = false;
-  uint64_t given_ = 0;     // the router's challenge; 0: none
+  uint64_t given_ = 0;  // the router's challenge; 0: none
+  std::optional<RouterId> router_;
   bool accepted_ = false;  // RouterConnected was delivered
   absl::Status reason_;
 
@@ -194,6 +201,19 @@ class ControlClient::Stream
   }
   EngineTurn EngineNow() const {
     return options_.engine_turn ? options_.engine_turn() : EngineTurn();
+  }
+  // What a worker has to say about a request goes to the router that its id names.
+  absl::Status CheckOwner(const std::vector<RouterMessage>& messages) const {
+    for (const RouterMessage& message : messages) {
+      const bool is_own = std::visit(
+          [this]<typename Message>(const Message& of) {
+            if constexpr (requires { of.request_id; }) return RouterOf(of.request_id) == *router_;
+            return true;
+          },
+          message);
+      if (!is_own) return absl::InvalidArgumentError("a message about another router's request");
+    }
+    return absl::OkStatus();
   }
   // The worker never sees these messages: their parts end here.
   void SendBack(const std::vector<PartEnded>& unreadable) {
@@ -236,10 +256,26 @@ ControlClient::~ControlClient() {
   dialler_.join();
 }
 
-bool ControlClient::Send(const WorkerReport& report) {
+bool ControlClient::Send(RouterId router, const WorkerReport& report) {
   if (report.events.empty()) return true;
   std::lock_guard lock(mutex_);
-  return stream_ != nullptr && stream_->SendLocked(report);
+  return stream_ != nullptr && stream_->router_ == router && stream_->SendLocked(report);
+}
+
+void ControlClient::SetWanted(bool wanted) {
+  std::lock_guard lock(mutex_);
+  wanted_ = wanted;
+}
+
+bool ControlClient::IsOver() {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+bool ControlClient::MayDial() {
+  std::lock_guard lock(mutex_);
+  over_ = stopping_ || !wanted_;
+  return !over_;
 }
 
 bool ControlClient::Pause(absl::Duration pause) {
@@ -255,6 +291,8 @@ void ControlClient::LogRefusal(const absl::Status& reason) {
   if (reason.code() == absl::StatusCode::kUnavailable)
     LogInfo("waiting for the router at %s: %s", options_.router_address,
             std::string(reason.message()));
+  else if (absl::IsAlreadyExists(reason))
+    LogInfo("not dialling %s: %s", options_.router_address, std::string(reason.message()));
   else
     LogWarn("router %s refuses this worker: %s", options_.router_address,
             std::string(reason.message()));
@@ -262,12 +300,13 @@ void ControlClient::LogRefusal(const absl::Status& reason) {
 
 void ControlClient::Dial() {
   absl::Duration pause = options_.min_pause;
-  do {
+  while (MayDial()) {
     // A stream that ended soon after it was accepted (an unfit worker, say) counts as a failure.
     const absl::Time start = MonotonicNow();
     const bool lasted = RunStream() && MonotonicNow() - start > options_.max_pause;
     pause = lasted ? options_.min_pause : std::min(2 * pause, options_.max_pause);
-  } while (Pause(pause));
+    Pause(pause);
+  }
 }
 
 bool ControlClient::RunToEnd(Stream* stream) {
@@ -304,13 +343,28 @@ bool ControlClient::RunStream() {
     LogRefusal(channel.status());
     return false;
   }
-  Stream asks(this, *channel, 0);
+  Stream asks(this, *channel, 0, {});
   if (!RunToEnd(&asks)) return false;
   if (asks.given_ == 0) {
     LogRefusal(asks.reason_);
     return false;
   }
-  Stream stream(this, *channel, asks.given_);
+  if (!asks.router_) {
+    LogRefusal(absl::FailedPreconditionError(
+        "it does not tell its id: run the same version of baton everywhere"));
+    return false;
+  }
+  const RouterId router = *asks.router_;
+  if (options_.may_join) {
+    if (const absl::Status may = options_.may_join(router); !may.ok()) {
+      LogRefusal(may);
+      return false;
+    }
+  }
+  const absl::Cleanup leave = [this, router] {
+    if (options_.left) options_.left(router);
+  };
+  Stream stream(this, *channel, asks.given_, router);
   if (!RunToEnd(&stream)) return stream.accepted_;
   if (!stream.accepted_) {
     LogRefusal(stream.reason_);
@@ -319,7 +373,7 @@ bool ControlClient::RunStream() {
   last_refusal_ = absl::OkStatus();
   LogWarn("stream to router %s ended: %s", options_.router_address,
           std::string(stream.reason_.message()));
-  while (!options_.on_event(RouterDisconnected{stream.reason_}))
+  while (!options_.on_event(RouterDisconnected{stream.reason_, router}))
     if (!Pause(options_.min_pause)) break;
   return true;
 }

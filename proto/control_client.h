@@ -1,5 +1,6 @@
-// The worker's end of the control wire (control.proto): dials the router, proves membership of the
-// cluster, announces the worker, and retries with growing pauses whenever the stream breaks.
+// The worker's end of the control wire (control.proto) to one router: dials it, proves membership
+// of the cluster, announces the worker, and retries with growing pauses whenever the stream breaks.
+// router_streams.h has one for each router.
 //
 // Threads: an own thread that dials and waits, and gRPC's threads. Events are delivered one at a
 // time, in the order RouterConnected, RouterMessages*, RouterDisconnected, RouterConnected, ...
@@ -24,6 +25,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/status.h"
 #include "common/ticket.h"
 #include "proto/cluster_certificate.h"
@@ -31,12 +33,16 @@
 
 namespace baton {
 
-struct RouterConnected {};  // accepted by a router of our cluster; the announce is under way
+struct RouterConnected {  // accepted by a router of our cluster; the announce is under way
+  RouterId router = 0;
+};
 struct RouterMessages {
-  std::vector<RouterMessage> messages;  // in order
+  std::vector<RouterMessage> messages;  // in order; requests are the router's
+  RouterId router = 0;
 };
 struct RouterDisconnected {
   absl::Status reason;  // given by the router at its close, or the fault
+  RouterId router = 0;
 };
 using RouterEvent = std::variant<RouterConnected, RouterMessages, RouterDisconnected>;
 
@@ -53,6 +59,10 @@ struct ControlClientOptions {
   // no room. The stream is then given up (the router dispatches its requests elsewhere) and dialled
   // anew; RouterDisconnected is offered again until it is accepted, before any other event.
   std::function<bool(RouterEvent)> on_event;
+  // Asked before the worker joins a router. An error is the reason not to, which is told and asked
+  // again: the router is reached by another address. Null: joins any.
+  std::function<absl::Status(RouterId)> may_join{};
+  std::function<void(RouterId)> left{};  // told after a stream that was joined has ended
   // Pause between attempts, doubled after each attempt that did not last longer than max_pause.
   absl::Duration min_pause = absl::Milliseconds(20);
   absl::Duration max_pause = absl::Seconds(1);
@@ -71,8 +81,13 @@ class ControlClient {
 
   // Any thread; never blocks. Events of reports given while a write is in flight travel together,
   // in order. False: not connected, or the stream was given up just now (RouterDisconnected reports
-  // it); the report is dropped.
-  bool Send(const WorkerReport& report);
+  // it), or to another router; the report is dropped.
+  bool Send(RouterId router, const WorkerReport& report);
+
+  // Any thread. false: dials no more once the present stream has ended; true takes that back, until
+  // IsOver.
+  void SetWanted(bool wanted);
+  bool IsOver();  // it has no stream, and never will have
 
  private:
   class Stream;
@@ -81,13 +96,14 @@ class ControlClient {
   bool RunStream();               // runs until the stream ends; true: the router had accepted it
   bool RunToEnd(Stream* stream);  // false: the client is stopping
   bool Pause(absl::Duration pause);
+  bool MayDial();
   void LogRefusal(const absl::Status& reason);
   void RereadCertificate();
 
   const ControlClientOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
+  bool stopping_ = false, wanted_ = true, over_ = false;
   Stream* stream_ = nullptr;  // the current stream
   // Used by the dialler only.
   std::shared_ptr<const ClusterCertificate> certificate_;

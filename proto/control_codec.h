@@ -21,7 +21,7 @@ class RouterMessages;
 }  // namespace wire
 
 // Raised with every field that a reader must not overlook.
-inline constexpr uint32_t kControlVersion = 10;
+inline constexpr uint32_t kControlVersion = 11;
 
 // Limits of a batch, and of fields that are not part of a request.
 struct ControlLimits {

@@ -148,8 +148,6 @@ void Fields(auto& io, Of<CancelRequest> auto& m) {
   io.Field(2, m.epoch);
 }
 
-void Fields(auto&, Of<DrainWorker> auto&) {}
-
 void Fields(auto&, Of<TellPages> auto&) {}
 
 // --- worker to router

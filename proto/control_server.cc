@@ -272,6 +272,7 @@ absl::Status GrpcControlServer::Listen() {
 Refusal* GrpcControlServer::Challenge(grpc::CallbackServerContext* context) {
   std::lock_guard lock(mutex_);
   context->AddTrailingMetadata(kChallengeKey, ChallengeText(challenges_.Give(MonotonicNow())));
+  context->AddTrailingMetadata(kRouterIdKey, RouterIdText(options_.router));
   return new Refusal(absl::UnauthenticatedError("prove the cluster key with this challenge"));
 }
 

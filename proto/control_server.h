@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/status.h"
 #include "common/ticket.h"
 #include "proto/cluster_certificate.h"
@@ -35,6 +36,7 @@ struct ControlServerOptions {
   // host:port; port 0 picks. Or unix:PATH (unix_control.h), without a certificate.
   std::string address = "127.0.0.1:0";
   ClusterKey key{};
+  RouterId router = 0;  // told to workers before they join
   // The router's. Null: plain text, and only on the loopback.
   std::shared_ptr<const ClusterCertificate> certificate{};
   // Called on gRPC threads for each peer that is refused.

@@ -35,6 +35,14 @@ uint64_t ParseChallenge(std::string_view text) {
   return text.size() == kNumberHex && ParseHex(text, &challenge) ? challenge : 0;
 }
 
+std::string RouterIdText(RouterId router) { return absl::StrFormat("%08x", router); }
+
+std::optional<RouterId> ParseRouterId(std::string_view text) {
+  uint64_t router = 0;
+  if (text.size() != kNumberHex / 2 || !ParseHex(text, &router)) return std::nullopt;
+  return static_cast<RouterId>(router);
+}
+
 std::string WorkerProof(const ClusterKey& key, const ProvenWorker& worker) {
   return Proof(key, "worker", worker);
 }

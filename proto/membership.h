@@ -2,7 +2,7 @@
 // numbers of both: what was recorded of one stream opens no other one.
 //
 //   worker -> router  Attach without a proof
-//   router -> worker  refused, with a challenge: a random number that is good once
+//   router -> worker  refused, with a challenge: a random number that is good once; and its id
 //   worker -> router  Attach with its incarnation, its own nonce, the challenge, MAC over all three
 //   router -> worker  a MAC of its own over the three
 //
@@ -12,12 +12,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/status.h"
 #include "common/ticket.h"
 #include "proto/join_fault.h"
@@ -25,7 +27,9 @@
 namespace baton {
 
 // Metadata keys of the control stream.
-inline constexpr char kChallengeKey[] = "baton-challenge";  // trailing, of the refused call
+// Trailing, of the refused call: the challenge, and the router's id.
+inline constexpr char kChallengeKey[] = "baton-challenge";
+inline constexpr char kRouterIdKey[] = "baton-router";
 inline constexpr char kWorkerProofKey[] = "baton-worker-proof";
 inline constexpr char kRouterProofKey[] = "baton-router-proof";
 
@@ -38,6 +42,9 @@ struct ProvenWorker {
 // Text for kChallengeKey, and back. 0: malformed.
 std::string ChallengeText(uint64_t challenge);
 uint64_t ParseChallenge(std::string_view text);
+// Text for kRouterIdKey, and back. Nothing: malformed.
+std::string RouterIdText(RouterId router);
+std::optional<RouterId> ParseRouterId(std::string_view text);
 
 // Text for kWorkerProofKey: incarnation, nonce, challenge and MAC in hexadecimal.
 std::string WorkerProof(const ClusterKey& key, const ProvenWorker& worker);

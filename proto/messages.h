@@ -3,9 +3,9 @@
 // these structs and never see protobuf. The numbers of enums and the order of the alternatives of
 // RouterMessage and WorkerEvent are those of control.proto.
 //
-// A worker dials its router and announces itself; then both sides talk over one bidirectional
-// stream: RouterMessage down, WorkerReport up. A step's tokens of all requests travel in one
-// report.
+// A worker dials each router of its cluster and announces itself; then both sides talk over one
+// bidirectional stream: RouterMessage down, WorkerReport up. A step's tokens of all requests of the
+// router travel in one report.
 #pragma once
 
 #include <cstdint>
@@ -110,12 +110,9 @@ struct CancelRequest {
   Epoch epoch = 0;  // cancels attempts up to this one
 };
 
-struct DrainWorker {};  // finish running requests, accept no new ones
-
 struct TellPages {};  // a CachedPages of the worker is missing: it is to restart
 
-using RouterMessage =
-    std::variant<PrefillRequest, DecodeRequest, CancelRequest, DrainWorker, TellPages>;
+using RouterMessage = std::variant<PrefillRequest, DecodeRequest, CancelRequest, TellPages>;
 
 // --- worker to router -------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ std::vector<LinkView> LinksOf(const Membership& members, const Membership::Membe
 
 Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)())
     : options_(options),
-      random_(random),
+      id_(MakeRouterId(random())),
       cluster_(options_, key),
       dispatch_(key, random, &cluster_, &effects_) {}
 
@@ -70,8 +70,7 @@ absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now)
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d prompt tokens and max_tokens %d do not fit into any worker's context or KV pages",
         spec.n_prompt, spec.max_tokens));
-  RequestId id = random_();
-  while (id == 0 || requests_.Find(id) != nullptr) id = random_();
+  const RequestId id = MakeRequestId(id_, next_sequence_);
   if (wanted.name.empty()) wanted.name = absl::StrFormat("%016x", id);
   Request& request = requests_.Add(
       std::make_unique<Request>(id, next_sequence_++, std::move(wanted), options_, now));
@@ -86,9 +85,7 @@ void Router::Cancel(RequestId id, absl::Time now) {
   Settle(now);
 }
 
-void Router::Drain() {
-  if (!std::exchange(draining_, true)) DrainWorkersIfIdle();
-}
+void Router::Drain() { draining_ = true; }
 
 std::vector<RouterEffect> Router::TakeEffects() { return std::exchange(effects_, {}); }
 
@@ -195,7 +192,6 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
         absl::StrFormat("worker %s announced another incarnation than it proved", announce.name));
   RETURN_IF_ERROR(cluster_.Join(announce, now));
   next_pulse_ = std::min(next_pulse_, now + options_.worker_silence / kPulses);
-  DrainWorkersIfIdle();
   return absl::OkStatus();
 }
 
@@ -387,13 +383,6 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
     requests_.Update(request);
   else
     requests_.Forget(request);
-  DrainWorkersIfIdle();
-}
-
-void Router::DrainWorkersIfIdle() {
-  if (!draining_ || requests_.n_living() > 0) return;
-  for (const auto& [worker, member] : cluster_.members.all())
-    effects_.push_back(SendToWorker{.worker = worker, .message = DrainWorker{}});
 }
 
 // --- time -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 // violations of the control protocol, and end the worker's stream.
 #pragma once
 
+#include "common/router_id.h"
 #include "router/cluster.h"
 #include "router/request_index.h"
 #include "router/router_dispatch.h"
@@ -16,13 +17,14 @@ class Router {
  public:
   // random: the source of ids (tests give a counter).
   Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*random)());
+  RouterId id() const { return id_; }  // is in the ids of its requests
 
   // Errors, at once: ResourceExhausted (queue full), InvalidArgument (can never fit, values out of
   // range), Unavailable (no worker now, or draining). The caller gives every request a seed.
   absl::StatusOr<RequestId> Submit(GenerateRequest wanted, absl::Time now);
   // Ends the request with kCancelled; unknown or ended ids are ignored.
   void Cancel(RequestId id, absl::Time now);
-  // Takes nothing new; running requests go on to their end, then every worker is told to drain.
+  // Takes nothing new; running requests go on to their end. Workers serve other routers on.
   void Drain();
 
   // Takes a report of a worker's stream. The first one of a stream carries WorkerAnnounce; one
@@ -65,10 +67,9 @@ class Router {
   void OnEngineTurn(Incarnation worker, const EngineTurn& turn, bool took_work, absl::Time now);
   // how: the reason, or the error of EndReason::kFailed.
   void End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now);
-  void DrainWorkersIfIdle();
 
   const RouterOptions options_;
-  uint64_t (*const random_)();
+  const RouterId id_;
   Cluster cluster_;
   RequestIndex requests_;
   std::vector<RouterEffect> effects_;

@@ -80,10 +80,11 @@ void EngineThread::HandleAll(std::vector<Event>* events) {
   const auto handle = Overloaded{
       [this](RouterEvent& event) {
         if (closing_) return;
-        if (std::holds_alternative<RouterConnected>(event))
-          LogInfo("router connected");
+        if (const auto* connected = std::get_if<RouterConnected>(&event))
+          LogInfo("router %06x connected", connected->router);
         else if (const auto* lost = std::get_if<RouterDisconnected>(&event))
-          LogWarn("router lost, cancelling all work: %s", lost->reason.ToString());
+          LogWarn("router %06x lost, cancelling all its work: %s", lost->router,
+                  lost->reason.ToString());
         core_.Handle(std::move(event));
       },
       [this](auto& event) { core_.Handle(std::move(event)); },

@@ -41,4 +41,11 @@ std::vector<PartRequest> GrammarDesk::Cancel(RequestId request, Epoch up_to) {
   return cancelled;
 }
 
+int GrammarDesk::CancelAllOf(RouterId router) {
+  return static_cast<int>(std::erase_if(waiting_, [&](const auto& waiting) {
+    return std::visit([&](const auto& of) { return RouterOf(of.request_id) == router; },
+                      waiting.second);
+  }));
+}
+
 }  // namespace baton

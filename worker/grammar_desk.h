@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "common/router_id.h"
 #include "common/token_grammar.h"
 #include "proto/messages.h"
 
@@ -45,6 +46,7 @@ class GrammarDesk {
   std::optional<PartRequest> Take(uint64_t job);
   // Removes the parts of the attempts 1..up_to at the request, and returns them.
   std::vector<PartRequest> Cancel(RequestId request, Epoch up_to);
+  int CancelAllOf(RouterId router);  // removes its requests; returns how many
   void Clear() { waiting_.clear(); }
 
  private:

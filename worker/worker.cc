@@ -83,9 +83,9 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                         filter->OnCommand(std::move(command), post);
                       },
                   .report =
-                      [this](WorkerReport report) {
+                      [this](RouterId router, WorkerReport report) {
                         StampReport(&report, MonotonicNow());
-                        client_->Send(report);
+                        routers_->Send(router, report);
                       }},
       start.compile_grammar);
 }
@@ -102,8 +102,9 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
                                   : Transfer::Start(options, facts, ViewOf(*pool_), on_event));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
-  ControlClientOptions client;
-  client.router_address = start.router_address;
+  RouterStreamsOptions routers;
+  routers.addresses = start.routers;
+  ControlClientOptions& client = routers.client;
   client.key = start.key;
   client.certificate = start.certificate;
   client.announce = announce_;
@@ -112,7 +113,7 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
     StampArrival(&event, MonotonicNow());
     return engine_->Post(std::move(event));
   };
-  client_ = std::make_unique<ControlClient>(std::move(client));
+  routers_ = std::make_unique<RouterStreams>(std::move(routers));
   engine_->Start();
   return absl::OkStatus();
 }
@@ -129,7 +130,7 @@ WorkerMetrics Worker::metrics() const {
 
 void Worker::Stop() {
   engine_->Close();
-  client_.reset();    // the router sees the stream end and counts everything here as lost
+  routers_.reset();   // they see their streams end and count everything here as lost
   transfer_.reset();  // its last events, the lent pages among them, are in the mailbox now
   engine_->CollectPages();
 }

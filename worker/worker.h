@@ -1,4 +1,4 @@
-// One worker process without its main(): engine with its pool, transfer and the line to the router,
+// One worker process without its main(): engine with its pool, transfer and the lines to routers,
 // each on threads of its own. Every worker can run both phases; its role says which one it prefers.
 // One thread calls Start and Stop.
 #pragma once
@@ -12,7 +12,7 @@
 #include "engine/kv/kv_pool.h"
 #include "engine/step/backend.h"
 #include "kvtransfer/transfer.h"
-#include "proto/control_client.h"
+#include "proto/router_streams.h"
 #include "worker/engine_thread.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_options.h"
@@ -22,9 +22,9 @@ namespace baton {
 class Worker {
  public:
   // Starts all threads around a loaded engine; of options.engine only threads and max_context
-  // count. A router that is not there yet is dialled until it is. InvalidArgument: max_batch does
-  // not fit the step, or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor and
-  // Transfer::Start, or StartOver with make_link.
+  // count. Routers that are not there yet are dialled until they are. InvalidArgument: max_batch
+  // does not fit the step, or kv_bytes the pool. Other errors are those of KvPool::Create, CostFor
+  // and Transfer::Start, or StartOver with make_link.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(const WorkerOptions& options,
                                                        const WorkerStart& start,
                                                        std::unique_ptr<Backend> backend);
@@ -54,7 +54,7 @@ class Worker {
   WorkerAnnounce announce_;
   std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<Transfer> transfer_;
-  std::unique_ptr<ControlClient> client_;
+  std::unique_ptr<RouterStreams> routers_;
 };
 
 }  // namespace baton

@@ -15,9 +15,6 @@ namespace {
 // takes about as long as the layers where these are small.
 constexpr int kScoredCost = 2;
 
-constexpr absl::Duration kMaxLoadInterval = absl::Seconds(1);
-constexpr absl::Duration kMinLoadInterval = absl::Milliseconds(20);
-
 template <typename Object, typename Event>
 concept Takes = requires(Object& object, Event& event) {
   object.On(event, absl::Time());
@@ -61,12 +58,6 @@ double StepSeconds(const StepCost& step, const PrefillCost& prefill, const StepB
   return n_rows > 0 ? step.Seconds(n_rows, keys) + step.beside * prompts : prompts;
 }
 
-bool SameLoad(const WorkerLoad& a, const WorkerLoad& b) {
-  return a.prefill_queued_tokens == b.prefill_queued_tokens && a.decode_rows == b.decode_rows &&
-         a.decode_waiting == b.decode_waiting && a.pages_free == b.pages_free &&
-         a.draining == b.draining;
-}
-
 // KV for a part that does not begin here may be promised already, and a source that has not yet
 // connected tells nobody that it gives up: without this its pages would wait for idle_timeout.
 void CancelKv(const PartRequest& request, const WorkerPorts& ports) {
@@ -94,6 +85,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       decode_(options.decode, backend->model(), pool, index_ ? &*index_ : nullptr),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       sampler_(backend->compute_pool()),
+      lines_(index_ ? &index_->log() : nullptr),
       prefill_meter_(ShapeOfCost(pool->layout()),
                      {.time = options.prompt_step.time,
                       .min_tokens = options.prompt_step.min_tokens,
@@ -108,9 +100,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
 // --- events
 
 void WorkerCore::Handle(RouterEvent event) {
-  const auto tell_pages = [this] {
-    if (index_) index_->log().Restart();
-  };
+  RouterId router = 0;
   const auto handle = Overloaded{
       [this](PrefillRequest& request) { HandleRequest(std::move(request)); },
       [this](DecodeRequest& request) { HandleRequest(std::move(request)); },
@@ -124,20 +114,19 @@ void WorkerCore::Handle(RouterEvent event) {
         prefill_.prompts().Cancel(request.request_id, request.epoch);
         decode_.Cancel(request.request_id, request.epoch);
       },
-      [this](const DrainWorker&) { Drain(); },
-      [&tell_pages](const TellPages&) { tell_pages(); },
+      [&, this](const TellPages&) { lines_.TellPages(router); },
   };
   std::visit(Overloaded{
-                 [&, this](const RouterConnected&) {
-                   metrics_.connected = true;
-                   load_reported_ = absl::InfinitePast();  // a new router knows nothing yet
-                   tell_pages();
-                 },
-                 [&handle](RouterMessages& messages) {
+                 [this](const RouterConnected& connected) { lines_.Connect(connected.router); },
+                 [&](RouterMessages& messages) {
+                   router = messages.router;
                    for (RouterMessage& message : messages.messages) std::visit(handle, message);
                  },
-                 // The router counts all of it as lost and dispatches it elsewhere.
-                 [this](const RouterDisconnected&) { CancelAll(); },
+                 // If the router lives, it counts all of it as lost and dispatches it elsewhere.
+                 [this](const RouterDisconnected& lost) {
+                   ++metrics_.routers_lost;
+                   CancelAllOf(lost.router);
+                 },
              },
              event);
 }
@@ -200,17 +189,22 @@ void WorkerCore::Handle(TransferEvent event) {
 
 void WorkerCore::Drain() { metrics_.load.draining = true; }
 
-void WorkerCore::CancelAll() {
-  metrics_.connected = false;
-  desk_.Clear();
-  prefill_.prompts().CancelAll();
-  decode_.CancelAll();
-  ports_.transfer(CancelPromises{});
+// Requests of other routers go on.
+void WorkerCore::CancelAllOf(RouterId router) {
+  lines_.Disconnect(router);
+  const int n_ended = desk_.CancelAllOf(router) + prefill_.prompts().CancelAllOf(router) +
+                      decode_.CancelAllOf(router);
+  metrics_.parts_orphaned += static_cast<uint64_t>(n_ended);
+  ports_.transfer(CancelPromises{router});
 }
 
 void WorkerCore::Close() {
   metrics_.load.draining = true;
-  CancelAll();
+  lines_.DisconnectAll();
+  desk_.Clear();
+  prefill_.prompts().CancelAll();
+  decode_.CancelAll();
+  ports_.transfer(CancelPromises{});
   if (auto command = lender_.Close()) ports_.transfer(*std::move(command));
   TakeEffects();
 }
@@ -238,9 +232,9 @@ bool WorkerCore::Turn() {
   const bool has_step = step.n_rows + step.n_prefill > 0;
   if (has_step) RunStep(step);
   const bool has_block = RunSliceBlock(step);
-  ReportLoad(ports_.clock());
-  const bool has_pages_to_tell = ReportPages();
-  SendReport();
+  lines_.ReportLoad(Load(), ports_.clock());
+  const bool has_pages_to_tell = lines_.ReportPages();
+  lines_.Send(ports_.report);
   return has_step || has_block || has_pages_to_tell || lender_.lends_more();
 }
 
@@ -301,7 +295,7 @@ void WorkerCore::RunStep(const Step& step) {
   decode_.StepDone(*backend_, &sampler_, end);
   if (!builder_.batch().scored_rows.empty()) {  // the rows' tokens do not wait for that
     TakeEffects();
-    SendReport();
+    lines_.Send(ports_.report);
   }
   prefill_.StepDone(backend_, &sampler_, end);
   TakeEffects();
@@ -422,7 +416,7 @@ void WorkerCore::Report(WorkerEvent event) {
     metrics_.parts_failed += part->reason == EndReason::kFailed;
     metrics_.preemptions += part->reason == EndReason::kPreempted;
   }
-  if (metrics_.connected) report_.events.push_back(std::move(event));
+  lines_.Report(std::move(event));
 }
 
 WorkerLoad WorkerCore::Load() const {
@@ -441,43 +435,14 @@ WorkerLoad WorkerCore::Load() const {
   return load;
 }
 
-void WorkerCore::ReportLoad(absl::Time now) {
-  if (!metrics_.connected) return;
-  WorkerLoad load = Load();
-  load_changed_ = !SameLoad(load, reported_load_);
-  if (now < LoadDue()) return;
-  load_reported_ = now;
-  reported_load_ = load;
-  load_changed_ = false;
-  load.clock_us = absl::ToUnixMicros(now);
-  Report(std::move(load));
-}
-
-// One message a turn, so that steps do not wait for the whole index to be told. True: more is left.
-bool WorkerCore::ReportPages() {
-  if (!metrics_.connected || !index_ || index_->log().is_told()) return false;
-  Report(index_->log().Take());
-  return !index_->log().is_told();
-}
-
-void WorkerCore::SendReport() {
-  if (report_.events.empty()) return;
-  if (metrics_.connected) ports_.report(std::move(report_));
-  report_.events.clear();
-}
-
-absl::Time WorkerCore::LoadDue() const {
-  if (!metrics_.connected) return absl::InfiniteFuture();
-  return load_reported_ + (load_changed_ ? kMinLoadInterval : kMaxLoadInterval);
-}
-
 absl::Time WorkerCore::NextDeadline() const {
-  return std::min({LoadDue(), decode_.NextDeadline(), prefill_.prompts().NextDeadline()});
+  return std::min({lines_.LoadDue(), decode_.NextDeadline(), prefill_.prompts().NextDeadline()});
 }
 
 WorkerMetrics WorkerCore::metrics() const {
   WorkerMetrics metrics = metrics_;
   metrics.load = Load();
+  metrics.routers = lines_.size();
   metrics.prefill_prompts = prefill_.prompts().queue().size();
   metrics.prefill_running = prefill_.prompts().queue().n_running();
   metrics.reused_tokens = static_cast<uint64_t>(prefill_.prompts().pages().reused_tokens());

@@ -1,6 +1,6 @@
 // Both phases of one worker around one engine: composes the prefill scheduler, the decode batch and
-// the lender into steps, and speaks for them to the router and the transfer room. Everything of the
-// engine thread except the thread: the simulation runs the same object.
+// the lender into steps, and speaks for them to the routers and the transfer room. Everything of
+// the engine thread except the thread: the simulation runs the same object.
 //
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
 // budget; beside decode rows the prefill part is bounded so that running streams are not stalled.
@@ -29,6 +29,7 @@
 #include "worker/grammar_desk.h"
 #include "worker/mask_thread.h"
 #include "worker/prefill_meter.h"
+#include "worker/router_lines.h"
 #include "worker/step_meter.h"
 #include "worker/worker_metrics.h"
 
@@ -62,7 +63,7 @@ struct WorkerFacts {
 struct WorkerPorts {
   std::function<absl::Time()> clock{};  // monotonic
   std::function<void(TransferCommand)> transfer;
-  std::function<void(WorkerReport)> report;  // sends to the router, if one is connected
+  std::function<void(RouterId, WorkerReport)> report;  // sends to a connected router
   // Has the grammar compiled; a GrammarCompiled with the job's id follows, in the order of jobs.
   // Null: this worker has no tokenizer and refuses grammars.
   std::function<void(GrammarJob)> compile{};
@@ -97,7 +98,7 @@ class WorkerCore {
  private:
   void HandleRequest(PartRequest request);
   void Begin(PartRequest request, SharedGrammar grammar);
-  void CancelAll();
+  void CancelAllOf(RouterId router);
   struct Step {
     int n_rows = 0, n_prefill = 0;
     double keys = 0;  // that the rows read
@@ -116,10 +117,6 @@ class WorkerCore {
   template <typename Core>
   void TakeEffectsOf(Core* core);
   void Report(WorkerEvent event);
-  void ReportLoad(absl::Time now);
-  bool ReportPages();
-  absl::Time LoadDue() const;
-  void SendReport();
   WorkerLoad Load() const;
 
   const WorkerCoreOptions options_;
@@ -137,10 +134,7 @@ class WorkerCore {
   StepBuilder builder_;
   absl::Duration slice_ran_;                               // computing time of the running slice
   absl::Time slice_waits_since_ = absl::InfiniteFuture();  // the slice waits for its inflow
-  WorkerReport report_;
-  WorkerLoad reported_load_;
-  absl::Time load_reported_ = absl::InfinitePast();
-  bool load_changed_ = false;
+  RouterLines lines_;
   WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
   PrefillMeter prefill_meter_;
   StepMeter step_meter_;

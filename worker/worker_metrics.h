@@ -13,10 +13,10 @@
 namespace baton {
 
 struct WorkerMetrics {
-  bool connected = false;  // the router's stream is up
-  EngineTurn engine;       // what the engine does now
+  int routers = 0;    // whose streams are up
+  EngineTurn engine;  // what the engine does now
   // Gauges.
-  WorkerLoad load;  // what the router is told; pages_free: in the pool, or lent and not promised
+  WorkerLoad load;  // what routers are told; pages_free: in the pool, or lent and not promised
   int prefill_prompts = 0, prefill_running = 0;
   int pages_total = 0, pages_free = 0;      // free: in the pool
   int pages_prefill = 0, pages_decode = 0;  // held by prompts and by arrived requests
@@ -31,6 +31,7 @@ struct WorkerMetrics {
   uint64_t reused_tokens = 0;  // prompt tokens whose KV was cached
   uint64_t pages_trimmed = 0;  // given back, whole or in part, since they fell out of a window
   uint64_t parts_ended = 0, parts_cancelled = 0, parts_failed = 0;
+  uint64_t routers_lost = 0, parts_orphaned = 0;  // orphaned: ended since their router was lost
   uint64_t preemptions = 0;    // rows that lost their pages to others: dispatched again
   double step_seconds = 0;     // inside steps, sampling and scoring among it
   double prefill_seconds = 0;  // part of step_seconds: steps that carried prefill tokens

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/settings.h"
 #include "common/ticket.h"
@@ -35,7 +36,7 @@ void DeclareWorker(const std::string& section, WorkerOptions* options, Settings*
 struct WorkerStart {
   std::string name;  // "prefill0": logs and metrics
   Role role = Role::kBoth;
-  std::string router_address;  // host:port of the router's control address
+  std::vector<std::string> routers;  // control addresses of routers (proto/router_addresses.h)
   ClusterKey key{};
   std::shared_ptr<const ClusterCertificate> certificate{};  // of control streams; null: plain text
   LinkMaker make_link;  // link of the KV transfer; empty: UCX at transfer.listen_host, listen_port

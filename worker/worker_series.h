@@ -28,6 +28,8 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
      "Parts of requests that ended here."},
     {MetricKind::kTotal, "baton_parts_failed_total", "parts", "model worker",
      "Parts of requests that failed here."},
+    {MetricKind::kTotal, "baton_parts_orphaned_total", "parts", "model worker",
+     "Parts of requests that ended here since their router was lost: its streams failed."},
     {MetricKind::kTotal, "baton_preemptions_total", "sequences", "model worker",
      "Requests that lost their KV pages to older ones and start anew."},
     {MetricKind::kTotal, "baton_prefill_reused_tokens_total", "tokens", "model worker",
@@ -51,7 +53,7 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
      "model worker",
      "When the worker's certificate of the cluster expires, since 1970; 0: plain text."},
     {MetricKind::kGauge, "baton_worker_connected", "1 or 0", "model worker",
-     "1 while the router is connected."},
+     "1 while a router is connected."},
     {MetricKind::kGauge, "baton_worker_decode_rows", "sequences", "model worker",
      "Sequences in the batch."},
     {MetricKind::kGauge, "baton_worker_decode_waiting", "sequences", "model worker",
@@ -60,6 +62,10 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
      "Prompts waiting or computed here."},
     {MetricKind::kGauge, "baton_worker_prefill_queued_tokens", "tokens", "model worker",
      "Prompt tokens still to be computed."},
+    {MetricKind::kGauge, "baton_worker_routers", "routers", "model worker",
+     "Routers that are connected."},
+    {MetricKind::kTotal, "baton_worker_routers_lost_total", "routers", "model worker",
+     "Streams of routers that ended, for whatever reason."},
 };
 
 consteval const MetricDeclaration& WorkerMetric(std::string_view name) {

@@ -14,7 +14,7 @@
 //
 // The pages of entries are "cached" ones of the pool: while free they may be taken away at any
 // time, the leaves first, and the index forgets them then. Only pages whose KV is computed are
-// entered; a lookup makes the caller a holder at once. The router learns of full pages by their
+// entered; a lookup makes the caller a holder at once. Routers learn of full pages by their
 // names (PageLog); the index itself trusts no name.
 #pragma once
 
@@ -82,7 +82,7 @@ class PrefixIndex {
   int n_entries() const { return n_entries_; }
   // Names of the full pages, ascending, each once.
   std::vector<PageName> Names() const;
-  // Has what the router is still to be told of it.
+  // Has what each router is still to be told of it.
   PageLog& log() { return log_; }
 
  private:

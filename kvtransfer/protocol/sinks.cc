@@ -179,12 +179,19 @@ void Sinks::On(AwaitInflow& command, int64_t now_us) {
   TellPromised(promise, now_us);
 }
 
-void Sinks::On(const CancelPromises&, int64_t now_us) {
+void Sinks::On(const CancelPromises& command, int64_t now_us) {
   const absl::Status why = setup_->shutting_down
                                ? ShuttingDown()
-                               : absl::AbortedError("this worker has lost its router");
-  for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
-  for (const wire::Handoff& key : KeysOf(promises_)) FailPromise(key, why, now_us);
+                               : absl::AbortedError("this worker has lost the request's router");
+  if (!command.router)
+    for (auto& [key, pages] : std::exchange(held_, {})) GiveBack(std::move(pages));
+  // Inflows that nobody has opened name no request: their prompts cancel them.
+  for (const wire::Handoff& key : KeysOf(promises_)) {
+    const auto promise = promises_.find(key);  // gone: it failed with an earlier one
+    if (promise == promises_.end()) continue;
+    if (!command.router || RouterOf(promise->second.ticket().request_id) == *command.router)
+      FailPromise(key, why, now_us);
+  }
 }
 
 void Sinks::On(const CancelHandoff& command, int64_t now_us) {

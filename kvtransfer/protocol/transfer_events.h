@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,6 +13,7 @@
 
 #include "common/ids.h"
 #include "common/link_rate.h"
+#include "common/router_id.h"
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
@@ -117,9 +119,11 @@ struct ReclaimPages {  // gives back at most n unpromised pages
 };
 struct ReclaimHeld {
 };  // gives back those of LendHeld whose promises have not got their other pages
-// As sink: fails all promises and gives back what LendHeld lent, because the router is lost and
-// with it the requests that the pages are for.
-struct CancelPromises {};
+// As sink: fails the promises to requests of this router, which is lost and with it the requests;
+// without one all promises, and gives back what LendHeld lent.
+struct CancelPromises {
+  std::optional<RouterId> router{};
+};
 // Cancels at either side; idempotent; unknown tickets are remembered so that a late OPEN is
 // refused. At the sink, the id is that of a ticket or of a promise; all handoffs of the promise are
 // cancelled.

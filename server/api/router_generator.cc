@@ -8,6 +8,7 @@ namespace baton {
 absl::StatusOr<std::unique_ptr<RouterGenerator>> RouterGenerator::Start(
     EventLoop* loop, const RouterOptions& options, ControlServerOptions control) {
   std::unique_ptr<RouterGenerator> generator(new RouterGenerator(loop, options, control.key));
+  control.router = generator->router_.id();
   control.wake = [loop, self = generator.get()] { loop->Post([self] { self->OnControl(); }); };
   ASSIGN_OR_RETURN(generator->server_, ControlServer::Start(control));
   return generator;

@@ -95,7 +95,7 @@ absl::StatusOr<RoleConfig> SingleRole(CommandLine* line, const std::string& role
     ASSIGN_OR_RETURN(start.key, KeyFromFile(line->config.cluster.key_file));
     if (role != "router" && line->config.cluster.router.empty()) {
       return absl::InvalidArgumentError(
-          "a worker needs --cluster.router=HOST:PORT, the router's control address");
+          "a worker needs --cluster.router=HOST:PORT, the control address of each router");
     }
   }
   start.config = line->config;

@@ -60,7 +60,10 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
 void DeclareCluster(ClusterConfig* cluster, Settings* settings) {
   settings->Bool("cluster.colocated", &cluster->colocated,
                  "every worker does both phases (decode.workers of them)");
-  settings->Text("cluster.router", &cluster->router, "router's control address, for a single role");
+  settings->Text(
+      "cluster.router", &cluster->router,
+      "control addresses of all routers, for a single role: host:port or unix:PATH, with "
+      "commas between them; a name stands for all its addresses, now and later");
   settings->Text("cluster.key_file", &cluster->key_file,
                  "file with the cluster key (64 hex digits), for a single role");
   settings->Text("cluster.tls_cert", &cluster->tls.cert,

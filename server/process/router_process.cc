@@ -29,7 +29,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// After the last answer: time for workers to hear that they may drain.
+// After the last answer: time for workers to hear of the last ends.
 constexpr absl::Duration kFarewell = absl::Milliseconds(50);
 constexpr int kMetricsConnections = 64;    // where metrics have a port of their own
 constexpr int kReservedDescriptors = 512;  // for those, files, libraries and the streams of workers

@@ -16,7 +16,10 @@ namespace {
 std::vector<MetricRow<WorkerMetrics>> WorkerRows(const MetricLabels& labels,
                                                  const MetricLabels& vllm) {
   std::vector<MetricRow<WorkerMetrics>> rows = {
-      {WorkerMetric("baton_worker_connected"), labels, &WorkerMetrics::connected},
+      {WorkerMetric("baton_worker_connected"), labels, [](const auto& m) { return m.routers > 0; }},
+      {WorkerMetric("baton_worker_routers"), labels, &WorkerMetrics::routers},
+      {WorkerMetric("baton_worker_routers_lost_total"), labels, &WorkerMetrics::routers_lost},
+      {WorkerMetric("baton_parts_orphaned_total"), labels, &WorkerMetrics::parts_orphaned},
       {WorkerMetric("baton_engine_turns_total"), labels,
        [](const auto& m) { return m.engine.turns; }},
       {WorkerMetric("baton_engine_turn_seconds"), labels,
@@ -191,7 +194,7 @@ std::string WorkerEndpoint::ProblemOf(const WorkerMetrics& metrics, bool must_be
                            absl::FormatDuration(absl::Microseconds(engine.expected_us)));
   if (!must_be_ready) return "";
   if (metrics.load.draining) return "The worker is draining.";
-  return metrics.connected ? "" : "The worker is not connected to its router.";
+  return metrics.routers > 0 ? "" : "The worker is not connected to a router.";
 }
 
 void WorkerEndpoint::TellCertificateExpiry(absl::Time expiry) {

@@ -19,6 +19,7 @@
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
 #include "proto/control_channel.h"
+#include "proto/router_addresses.h"
 #include "proto/unix_control.h"
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
@@ -108,24 +109,23 @@ WorkerOptions OptionsOf(const Config& config, Role role) {
 
 // Null: control streams are plain text, which stays on this machine.
 absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
-    const ClusterConfig& cluster, Role role) {
-  if (IsUnixAddress(cluster.router)) {
-    if (!cluster.tls.any()) return nullptr;
-    return absl::InvalidArgumentError(
-        absl::StrCat("cluster.router: ", cluster.router,
-                     " is on this machine, where no certificate is used: leave cluster.tls_cert, "
-                     "cluster.tls_key and cluster.tls_ca out, or dial host:port"));
+    const ClusterTlsFiles& files, const std::vector<std::string>& routers, Role role) {
+  for (const std::string& router : routers) {
+    if (files.any() && IsUnixAddress(router))
+      return absl::InvalidArgumentError(
+          absl::StrCat("cluster.router: ", router,
+                       " is on this machine, where no certificate is used: leave cluster.tls_cert, "
+                       "cluster.tls_key and cluster.tls_ca out, or dial host:port"));
+    if (!files.any() && !IsUnixAddress(router) && !IsLoopbackAddress(router))
+      return absl::InvalidArgumentError(
+          absl::StrCat("cluster.router: ", router,
+                       " is not on the loopback, and the control stream would be plain text: set "
+                       "cluster.tls_cert, cluster.tls_key and cluster.tls_ca"));
   }
-  if (cluster.tls.any()) {
-    ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(cluster.tls, RoleName(role)));
-    certificate->WarnOfExpiry();
-    return certificate;
-  }
-  if (IsLoopbackAddress(cluster.router)) return nullptr;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cluster.router: ", cluster.router,
-      " is not on the loopback, and the control stream would be plain text: set cluster.tls_cert, "
-      "cluster.tls_key and cluster.tls_ca"));
+  if (!files.any()) return nullptr;
+  ASSIGN_OR_RETURN(auto certificate, ClusterCertificate::Load(files, RoleName(role)));
+  certificate->WarnOfExpiry();
+  return certificate;
 }
 
 absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
@@ -133,9 +133,9 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   WorkerStart start;
   start.name = config.cluster.worker_name;
   start.role = config.cluster.colocated ? Role::kBoth : role;
-  start.router_address = config.cluster.router;
+  ASSIGN_OR_RETURN(start.routers, ParseRouterAddresses(config.cluster.router));
   start.key = process.key;
-  ASSIGN_OR_RETURN(start.certificate, CertificateOf(config.cluster, start.role));
+  ASSIGN_OR_RETURN(start.certificate, CertificateOf(config.cluster.tls, start.routers, start.role));
   const LinkPace pace = PaceOf(config.lab.link);
   const TransferOptions& transfer = ConfigOf(config, role).worker.transfer;
   ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(transfer.ports));

@@ -169,11 +169,11 @@ class Rendered(unittest.TestCase):
         self.assertEqual(peers("workers", "kv0") + peers("workers", "kv1"), [workers, workers])
 
     def test_workers_reach_a_router_that_is_not_ready(self):
-        self.assertIs(self.render({}).one("Service", "control")["spec"]["publishNotReadyAddresses"], True)
+        self.assertIs(self.render({}).one("Service", "routers")["spec"]["publishNotReadyAddresses"], True)
 
     def test_selectors_find_the_pods_and_nothing_else(self):
         rendering = self.render({})
-        for kind, name in (("Service", "r-baton"), ("Service", "control"), ("Service", "prefill"),
+        for kind, name in (("Service", "r-baton"), ("Service", "routers"), ("Service", "prefill"),
                            ("Service", "decode")):
             selector = rendering.one(kind, name)["spec"]["selector"]
             found = [role for role in rendering.roles() if selector.items() <= rendering.workload(role)["spec"]

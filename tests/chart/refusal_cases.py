@@ -26,7 +26,10 @@ REFUSED = [
     # bounds
     ("negative replicas of prefill", {"prefill.replicas": -1}, "/prefill/replicas"),
     ("negative replicas of decode", {"decode.replicas": -3}, "/decode/replicas"),
-    ("two routers", {"router.replicas": 2}, "/router/replicas"),
+    ("negative replicas of the router", {"router.replicas": -1}, "/router/replicas"),
+    ("more routers than a worker dials", {"router.replicas": 17}, "/router/replicas"),
+    ("an affinity that there is not", {"server.service.sessionAffinity": "Cookie"},
+     "/server/service/sessionAffinity"),
     ("half a replica", {"decode.replicas": 1.5}, "/decode/replicas"),
     ("a port of 70000", {"server.port": 70000}, "/server/port"),
     ("no control port", {"router.controlPort": 0}, "/router/controlPort"),

@@ -61,7 +61,7 @@ class Served(unittest.TestCase):
     def here(self, text):
         """The paths and the address of the pods as those of this test."""
         return (text.replace("/etc/baton", str(self.folder / "etc")).replace("/cache/", f"{self.folder}/cache/")
-                .replace("r-baton-control:", "127.0.0.1:"))
+                .replace("r-baton-routers:", "127.0.0.1:"))
 
     def openssl(self, *arguments):
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)

@@ -125,10 +125,15 @@ case("server.service.annotations", {"a": "b"}, lambda r: r.one("Service", "baton
      == {"a": "b"})
 
 # --- the roles ------------------------------------------------------------------------------------
-case("router.replicas", 0, lambda r: r.workload("router")["spec"]["replicas"] == 0)
+case("router.replicas", 3, lambda r: r.workload("router")["spec"]["replicas"] == 3
+     and r.workload("router")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+     and r.one("Service", "baton-routers")["spec"]["clusterIP"] == "None"
+     and r.one("Service", "baton-routers")["spec"]["publishNotReadyAddresses"])
+case("server.service.sessionAffinity", "ClientIP",
+     lambda r: r.one("Service", "baton")["spec"]["sessionAffinity"] == "ClientIP")
 case("router.controlPort", 7777, lambda r: r.settings()["router"]["control"] == "0.0.0.0:7777"
-     and r.settings()["cluster"]["router"] == "r-baton-control:7777"
-     and r.one("Service", "control")["spec"]["ports"][0]["port"] == 7777)
+     and r.settings()["cluster"]["router"] == "r-baton-routers:7777"
+     and r.one("Service", "routers")["spec"]["ports"][0]["port"] == 7777)
 case("router.preStopSeconds", 9, lambda r: r.container("router")["lifecycle"]["preStop"]["sleep"]["seconds"] == 9
      and r.pod("router")["terminationGracePeriodSeconds"] == 9 + 120 + 10)
 SPREAD = [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]

@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> StartWorkers(const std::str
     WorkerStart start;
     start.role = role;
     start.name = absl::StrCat(role == Role::kDecode ? "decode" : "prefill", workers.size());
-    start.router_address = absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()));
+    start.routers = {absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()))};
     start.key = key;
     start.kv_pages = 1 << 17;
     const auto pace = role == Role::kDecode ? step : std::chrono::microseconds(100);

@@ -302,13 +302,56 @@ TEST_CASE("a lost router: workers cancel all its work within two seconds and go 
   const absl::Time give_up = absl::Now() + absl::Seconds(2);
   for (int i = 0; i < cluster.n_workers();) {
     const WorkerMetrics m = cluster.worker(i).metrics();
-    if (!m.connected && m.load.pages_free == m.pages_total) {
+    if (m.routers == 0 && m.load.pages_free == m.pages_total) {
       ++i;
       continue;
     }
     REQUIRE(absl::Now() < give_up);
     absl::SleepFor(absl::Milliseconds(5));
   }
+}
+
+TEST_CASE("two routers: one goes away with its own requests alone, and the other's stay exact") {
+  std::vector<GenerateRequest> requests = Requests(6, 500);
+  for (GenerateRequest& request : requests) request.max_tokens = 400;
+  const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
+  InProcessOptions options;
+  options.engine = Engine(kTiny, 16);
+  options.routers = 2;
+  InProcessCluster cluster(options);
+  InProcessRouter& goes = cluster.router(0);
+  InProcessRouter& stays = cluster.router(1);
+  std::vector<RequestId> of_first, of_second;
+  for (const GenerateRequest& request : requests) {
+    of_first.push_back(goes.Submit(request));
+    of_second.push_back(stays.Submit(request));
+  }
+  REQUIRE(goes.WaitTokens(of_first[0], 3));
+  REQUIRE(stays.WaitTokens(of_second[0], 3));
+  goes.Stop();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Outcome outcome = stays.WaitEnd(of_second[i]);
+    CHECK(outcome.end.status.ok());
+    CHECK(outcome.end.timeline.attempts == 1);
+    REQUIRE(outcome.tokens == expected[i].tokens);
+  }
+  const absl::Time give_up = absl::Now() + absl::Seconds(10);
+  uint64_t orphaned = 0;
+  for (int i = 0; i < cluster.n_workers();) {
+    const WorkerMetrics m = cluster.worker(i).metrics();
+    if (m.load.pages_free == m.pages_total && m.routers == 1) {
+      CHECK(m.routers_lost == 1);
+      orphaned += m.parts_orphaned;
+      ++i;
+      continue;
+    }
+    REQUIRE(absl::Now() < give_up);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  CHECK(orphaned >= 1);
+  // What one has computed the other finds, too: both know what is cached.
+  const Outcome again = stays.WaitEnd(stays.Submit(requests[0]));
+  CHECK(again.tokens == expected[0].tokens);
 }
 
 int CountEntries(const char* folder) {

@@ -1,17 +1,12 @@
-// A whole cluster in one process: Router core behind a real ControlServer, Workers with real
-// engines, gRPC streams and UCX between them. For tests that need the inside of the processes.
+// A whole cluster in one process: routers, Workers with real engines, gRPC streams and UCX between
+// them. For tests that need the inside of the processes.
 #pragma once
 
-#include <condition_variable>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include "proto/control_server.h"
-#include "router/router.h"
+#include "tests/e2e/in_process_router.h"
 #include "worker/worker.h"
 
 namespace baton {
@@ -27,17 +22,8 @@ struct InProcessOptions {
   bool local = false;       // decode workers may compute prompts
   int relay_max_ranks = 2;  // also the min, if the workers exist
   GrammarCompilerFn compile_grammar;
+  int routers = 1;             // all workers are those of each
   bool withhold_acks = false;  // by the KV links of all workers (tests/support/withheld_acks.h)
-};
-
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<uint64_t> digests;  // digest of each token's logits row, not chained
-  std::vector<float> logprobs;
-  std::vector<std::vector<TokenLogprob>> beside;  // EmitToken::logprobs
-  std::vector<PromptLogprob> prompt_logprobs;     // EmitToken::prompt_logprobs of all tokens
-  bool ended = false;
-  EmitEnd end;
 };
 
 class InProcessCluster {
@@ -46,32 +32,24 @@ class InProcessCluster {
   explicit InProcessCluster(const InProcessOptions& options);
   ~InProcessCluster();  // calls Stop
 
-  RequestId Submit(GenerateRequest request);
-  void Cancel(RequestId id);
-  // Waits until the request has n_tokens tokens or has ended. False: after a minute.
-  bool WaitTokens(RequestId id, size_t n_tokens);
-  Outcome WaitEnd(RequestId id);  // fails the test after two minutes
+  // Of the first router.
+  RequestId Submit(GenerateRequest request) { return router(0).Submit(std::move(request)); }
+  void Cancel(RequestId id) { router(0).Cancel(id); }
+  bool WaitTokens(RequestId id, size_t n_tokens) { return router(0).WaitTokens(id, n_tokens); }
+  Outcome WaitEnd(RequestId id) { return router(0).WaitEnd(id); }
   std::vector<Outcome> RunAll(const std::vector<GenerateRequest>& requests);
-  ClusterView View();
+  ClusterView View() { return router(0).View(); }
+  InProcessRouter& router(int i) { return *routers_[i]; }
   Worker& worker(int i) { return *workers_[i]; }
   int n_workers() const { return static_cast<int>(workers_.size()); }
   void StopWorker(int i) { workers_[i].reset(); }
-  // Stops the control server while the workers run on.
+  // Stops the control servers while the workers run on.
   void StopRouter();
   void Stop();
 
  private:
-  void RunFront();
-  void Apply();  // applies effects; mutex_ held
-
-  std::mutex mutex_;
-  std::condition_variable front_wakes_, outcome_changed_;
-  bool woken_ = false, stopping_ = false;
-  std::unique_ptr<Router> router_;
-  std::unique_ptr<ControlServer> server_;
-  std::map<RequestId, Outcome> outcomes_;
+  std::vector<std::unique_ptr<InProcessRouter>> routers_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::thread front_;
 };
 
 }  // namespace baton

@@ -72,7 +72,7 @@ struct ServedWorker {
     WorkerStart start;
     start.role = role;
     start.name = name;
-    start.router_address = router;
+    start.routers = {router};
     start.key = key;
     start.kv_pages = 2048;
     auto made = Worker::Start(options, start, std::make_unique<StandingBackend>(&gate));

@@ -18,6 +18,7 @@ namespace baton {
 namespace {
 
 constexpr int kPageTokens = 4;
+constexpr RouterId kRouter = 7;
 
 // A value for the KV of a token, which follows from its salt and all tokens up to it.
 uint64_t KvOf(uint64_t salt, std::span<const int32_t> tokens) {
@@ -148,8 +149,8 @@ class Model {
     for (const int32_t page : entered_) idle += !holders.contains(page);
     REQUIRE(pool_->cached() == idle);
     // The log tells the names of all full pages.
-    while (!index_->log().is_told()) {
-      const CachedPages told = index_->log().Take();
+    while (!index_->log().is_told(kRouter)) {
+      const CachedPages told = index_->log().Take(kRouter);
       for (const PageName& name : told.lost) REQUIRE(told_.erase(name) == 1);
       told_.insert(told.entered.begin(), told.entered.end());
     }
@@ -182,6 +183,8 @@ TEST_CASE("whatever happens, what is found is what was entered, and no page is l
 TEST_CASE("a page that is not full is found to be copied, by as many tokens as are the same") {
   const auto pool = std::move(*KvPool::Create(HashBackend(kPageTokens).kv_layout(), 5));
   PrefixIndex index(pool.get());
+  index.log().Restart(kRouter);
+  index.log().Take(kRouter);
   const auto begin = [](uint64_t salt, RopeRange range = RopeRange::kShort) {
     return PrefixChain::Beginning(salt, range);
   };
@@ -191,7 +194,7 @@ TEST_CASE("a page that is not full is found to be copied, by as many tokens as a
   PrefixChain chain = begin(5);
   index.Enter(std::span(one).first(2), pages[0], &chain);
   CHECK(chain.pages == 0);
-  CHECK(index.log().is_told());  // nothing: others know full pages
+  CHECK(index.log().is_told(kRouter));  // nothing: others know full pages
   const auto copied = [&](std::span<const int32_t> tokens, const PrefixChain& after,
                           int min_tokens = 1) {
     const PrefixPart copy = index.TakeCopy(tokens, after, min_tokens);
@@ -220,7 +223,7 @@ TEST_CASE("a page that is not full is found to be copied, by as many tokens as a
   CHECK(copied(std::vector<int32_t>{1, 2, 8}, begin(5)) == 2);
   index.Enter(one, pages[0], &chain);
   CHECK(chain.pages == 1);
-  CHECK_FALSE(index.log().is_told());
+  CHECK_FALSE(index.log().is_told(kRouter));
   CHECK(copied(std::span(one).first(3), begin(5)) == 3);
   CHECK(copied(one, chain) == 0);
 

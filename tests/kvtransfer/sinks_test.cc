@@ -436,6 +436,39 @@ TEST_CASE("sinks: without a router nothing stays promised, and what comes later 
   rig.link.Take<wire::Promise>(rig.from);
 }
 
+TEST_CASE(
+    "sinks: of a lost router's requests no promise stays, and every one of another router's") {
+  const auto of_router = [](RouterId router, uint64_t n) {
+    Ticket ticket = MakeTicket(n, 2, 2, 3);
+    ticket.request_id = MakeRequestId(router, n);
+    SignTicket(kTestKey, ticket);
+    return ticket;
+  };
+  Rig rig;
+  const Ticket lost = of_router(1, 5), other = of_router(2, 6);
+  for (const Ticket& ticket : {lost, other}) {
+    rig.FromSource(rig.from, wire::Open{ticket});
+    rig.link.Take<wire::Promise>(rig.from);
+  }
+  const Ticket inflow = MakeTicket(7, 2, 2, 0);
+  rig.Await(inflow, {10, 11});
+  LendHeld held{TicketId{9, 9}, 1, {12}};
+  rig.sinks.On(held, 0);
+  rig.TakeEvents();
+  rig.sinks.On(CancelPromises{1}, 0);
+  rig.Settle();
+  CHECK(rig.link.Take<wire::Cancel>(rig.from).handoff.ticket_id == lost.id);
+  CHECK(Only<HandoffAborted>(rig.TakeEvents()).request_id == lost.request_id);
+  CHECK(rig.sinks.held_pages() == 1);
+  rig.sinks.On(CancelPromises{2}, 0);
+  rig.Settle();
+  CHECK(rig.link.Take<wire::Cancel>(rig.from).handoff.ticket_id == other.id);
+  CHECK(Only<HandoffAborted>(rig.TakeEvents()).request_id == other.request_id);
+  rig.sinks.On(CancelPromises{}, 0);
+  rig.Settle();
+  CHECK(rig.sinks.empty());
+}
+
 TEST_CASE("sinks: when this worker shuts down, nothing stays open or awaited, and nothing opens") {
   Rig rig;
   const Ticket inflow = MakeTicket(2, 2, 2, 0);

@@ -201,6 +201,7 @@ class RecordedRouter final : public wire::Control::Service {
       grpc::ServerReaderWriter<wire::RouterMessages, wire::WorkerReport>* stream) override {
     if (context->client_metadata().count(kWorkerProofKey) == 0) {
       context->AddTrailingMetadata(kChallengeKey, challenge_);
+      context->AddTrailingMetadata(kRouterIdKey, RouterIdText(0));
       return {grpc::StatusCode::UNAUTHENTICATED, ""};
     }
     ++n_proofs;

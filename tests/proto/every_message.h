@@ -50,8 +50,7 @@ inline std::vector<RouterMessage> EveryMessage() {
                        .sampling = prefill.sampling,
                        .stop_tokens = {5, 0},
                        .want_digests = true};
-  return {prefill,       decode, CancelRequest{.request_id = 4, .epoch = 5},
-          DrainWorker{}, head,   TellPages{}};
+  return {prefill, decode, CancelRequest{.request_id = 4, .epoch = 5}, head, TellPages{}};
 }
 
 inline WorkerReport EveryEvent() {

@@ -358,17 +358,15 @@ TEST_CASE("deadline") {
   CheckIdle(r);
 }
 
-TEST_CASE("drain: nothing new, what runs goes on, then the workers are told") {
+TEST_CASE("drain: nothing new, what runs goes on, and the workers serve other routers") {
   PairHarness r;
   const RequestId id = r.Submit(20, 1);
   r.router.Drain();
   r.Collect();
   CHECK(r.router.View().draining);
   CHECK(r.router.Submit({.prompt = {1}}, r.now).status().code() == absl::StatusCode::kUnavailable);
-  CHECK(r.Sent<DrainWorker>().empty());
   REQUIRE(r.Report(kP1, {Token(id, 20, 7), Ended(id, true)}).ok());
   CHECK(r.End(id).reason == EndReason::kLength);
-  CHECK(r.Sent<DrainWorker>().size() == 2);
 }
 
 TEST_CASE("the view adds up the workers' reports") {

@@ -221,9 +221,9 @@ void Clients::CheckOvertaking(const Request& request) {
           overtaking_);
 }
 
-void Clients::OnRouterLost() {
+void Clients::OnRouterLost(RouterId router) {
   for (const auto& request : requests_) {
-    if (request->ended) continue;
+    if (request->ended || RouterOf(request->id) != router) continue;
     request->ended = true;
     --n_running_;
     ++counts_.lost;

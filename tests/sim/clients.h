@@ -37,7 +37,7 @@ class Clients {
   void Arrive(const Submit& submit);
   void OnToken(const EmitToken& token);
   void OnEnd(const EmitEnd& end);
-  void OnRouterLost();  // ends all running requests
+  void OnRouterLost(RouterId router);  // ends its running requests
   // Returns the id to cancel for an entry of the agenda, 0: the client no longer wants to cancel.
   RequestId IdToCancel(int request);
   RequestId AnyRunning();  // 0: none

@@ -15,10 +15,11 @@ const int64_t kMaxPauseUs = absl::ToInt64Microseconds(ControlClientOptions().max
 
 }  // namespace
 
-ControlWire::ControlWire(const Swarm& swarm, Agenda* agenda, SimRandom* random,
+ControlWire::ControlWire(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random,
                          std::vector<std::unique_ptr<Node>>* nodes,
                          std::function<void()> wake_front)
-    : swarm_(swarm),
+    : index_(index),
+      swarm_(swarm),
       agenda_(agenda),
       random_(random),
       nodes_(nodes),
@@ -50,21 +51,21 @@ void ControlWire::PushUp(Stream* stream, std::variant<WorkerReport, Lost> what, 
   int64_t due_us = std::max(sent_us, agenda_->now_us()) + Delay(stream->node);
   if (!stream->up.empty()) due_us = std::max(due_us, stream->up.back().due_us);
   stream->up.push_back({sent_us, due_us, std::move(what)});
-  agenda_->Add(due_us, What::kControlUp, stream->node, stream->id);
+  agenda_->Add(due_us, What::kControlUp, Subject(stream->node), stream->id);
 }
 
 void ControlWire::PushDown(Stream* stream, RouterEvent what) {
   int64_t due_us = agenda_->now_us() + Delay(stream->node);
   if (!stream->down.empty()) due_us = std::max(due_us, stream->down.back().due_us);
   stream->down.push_back({due_us, std::move(what)});
-  agenda_->Add(due_us, What::kControlDown, stream->node, stream->id);
+  agenda_->Add(due_us, What::kControlDown, Subject(stream->node), stream->id);
 }
 
 // --- the worker's end
 
 void ControlWire::StartDialling(int node) {
   diallers_[node] = {.stamp = diallers_[node].stamp + 1, .pause_us = kMinPauseUs};
-  agenda_->Add(agenda_->now_us() + random_->Between(0, kMinPauseUs), What::kDial, node,
+  agenda_->Add(agenda_->now_us() + random_->Between(0, kMinPauseUs), What::kDial, Subject(node),
                diallers_[node].stamp);
 }
 
@@ -75,12 +76,12 @@ void ControlWire::Dial(int node, uint64_t stamp) {
   // A stopped process dials after it resumes; a dial to an unreachable router times out and is
   // repeated.
   if (worker.paused() || up_blocked_[node] || down_blocked_[node]) {
-    agenda_->Add(agenda_->now_us() + kDialTimeoutUs, What::kDial, node, stamp);
+    agenda_->Add(agenda_->now_us() + kDialTimeoutUs, What::kDial, Subject(node), stamp);
     return;
   }
   if (!router_up_) {  // refused
     dialler.pause_us = std::min(2 * dialler.pause_us, kMaxPauseUs);
-    agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, node, stamp);
+    agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, Subject(node), stamp);
     return;
   }
   Prune();
@@ -97,11 +98,20 @@ void ControlWire::Dial(int node, uint64_t stamp) {
          now_us);
 }
 
-void ControlWire::Report(int node, WorkerReport report, int64_t at_us) {
+void ControlWire::Report(int node, RouterId router, WorkerReport report, int64_t at_us) {
   Stream* const stream = Find(diallers_[node].stream);
-  if (stream == nullptr || !stream->worker_open || !stream->accepted) return;
-  LosePages(node, &report);
-  report.engine = (*nodes_)[node]->TurnAt(at_us);
+  if (stream != nullptr && stream->worker_open && stream->accepted && stream->router == router)
+    Write(stream, std::move(report), at_us);
+}
+
+void ControlWire::Sign(int node, int64_t at_us) {
+  Stream* const stream = Find(diallers_[node].stream);
+  if (stream != nullptr && stream->worker_open && stream->accepted) Write(stream, {}, at_us);
+}
+
+void ControlWire::Write(Stream* stream, WorkerReport report, int64_t at_us) {
+  LosePages(stream->node, &report);
+  report.engine = (*nodes_)[stream->node]->TurnAt(at_us);
   // Reports that come while another report is being written are sent together.
   if (!stream->up.empty() && random_->Percent(20)) {
     Up& last = stream->up.back();
@@ -133,7 +143,7 @@ void ControlWire::OnPaused(int node) {
   silent_since_us_[node] = std::min(silent_since_us_[node], agenda_->now_us());
   for (const auto& [id, stream] : streams_)
     if (stream.node == node)
-      agenda_->Add(agenda_->now_us() + swarm_.keepalive_us, What::kKeepalive, node, id);
+      agenda_->Add(agenda_->now_us() + swarm_.keepalive_us, What::kKeepalive, Subject(node), id);
 }
 
 void ControlWire::OnResumed(int node) {
@@ -141,9 +151,9 @@ void ControlWire::OnResumed(int node) {
   for (const auto& [id, stream] : streams_) {
     if (stream.node != node) continue;
     for (size_t n = stream.down.size(); n > 0; --n)
-      agenda_->Add(agenda_->now_us(), What::kControlDown, node, id);
+      agenda_->Add(agenda_->now_us(), What::kControlDown, Subject(node), id);
     for (size_t n = stream.up.size(); n > 0; --n)
-      agenda_->Add(agenda_->now_us(), What::kControlUp, node, id);
+      agenda_->Add(agenda_->now_us(), What::kControlUp, Subject(node), id);
   }
 }
 
@@ -168,11 +178,12 @@ void ControlWire::EndAtWorker(Stream* stream) {
   if (dialler.stream != stream->id) return;
   dialler.stream = 0;
   if (stream->accepted)
-    (*nodes_)[stream->node]->Post(
-        RouterEvent(RouterDisconnected{absl::UnavailableError("the stream broke")}));
+    (*nodes_)[stream->node]->Post(RouterEvent(
+        RouterDisconnected{absl::UnavailableError("the stream broke"), stream->router}));
   const bool lasted = stream->accepted && agenda_->now_us() - dialler.opened_us > kMaxPauseUs;
   dialler.pause_us = lasted ? kMinPauseUs : std::min(2 * dialler.pause_us, kMaxPauseUs);
-  agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, stream->node, ++dialler.stamp);
+  agenda_->Add(agenda_->now_us() + dialler.pause_us, What::kDial, Subject(stream->node),
+               ++dialler.stamp);
 }
 
 // --- the router's end
@@ -197,7 +208,8 @@ void ControlWire::DeliverUp(uint64_t id) {
     newest_[stream->worker] = id;
     stream->router_open = true;
     Front(StreamOpened{id, stream->worker});
-    if (stream->worker_open) PushDown(stream, RouterConnected{});
+    stream->router = router_;
+    if (stream->worker_open) PushDown(stream, RouterConnected{stream->router});
   }
   if (!stream->router_open) return;
   if (auto* report = std::get_if<WorkerReport>(&what))
@@ -231,7 +243,7 @@ void ControlWire::Send(Incarnation worker, std::vector<RouterMessage> messages) 
   if (taken == taken_.end()) return;
   Stream* const stream = Find(taken->second);
   if (stream == nullptr || !stream->router_open || !stream->worker_open) return;
-  PushDown(stream, RouterMessages{std::move(messages)});
+  PushDown(stream, RouterMessages{std::move(messages), stream->router});
 }
 
 void ControlWire::Close(Incarnation worker) {
@@ -272,7 +284,7 @@ void ControlWire::LoseUp(Stream* stream) {
 void ControlWire::LoseDown(Stream* stream) {
   const size_t n_kept = random_->Below(stream->down.size() + 1);
   while (stream->down.size() > n_kept) stream->down.pop_back();
-  PushDown(stream, RouterDisconnected{absl::UnavailableError("the stream broke")});
+  PushDown(stream, RouterDisconnected{absl::UnavailableError("the stream broke"), stream->router});
 }
 
 bool ControlWire::BreakAny() {

@@ -1,7 +1,7 @@
-// The streams between workers and router as gRPC and ControlClient/ControlServer behave: in order
-// within a stream and nothing else; a stream that breaks may lose the end of what is under way, and
-// each end hears of it by itself; a worker dials again with the same incarnation; the router
-// retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
+// The streams between workers and one router as gRPC and ControlClient/ControlServer behave: in
+// order within a stream and nothing else; a stream that breaks may lose the end of what is under
+// way, and each end hears of it by itself; a worker dials again with the same incarnation; the
+// router retires an older stream when a newer one comes. Keepalive ends a stream whose other end is
 // silent. Messages about cached pages may be lost, which gRPC does not do: routers bear it.
 #pragma once
 
@@ -39,13 +39,20 @@ using FrontEvent = std::variant<StreamOpened, StreamReported, StreamLost>;
 
 class ControlWire {
  public:
-  ControlWire(const Swarm& swarm, Agenda* agenda, SimRandom* random,
+  // index: the router's among those of the run.
+  ControlWire(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random,
               std::vector<std::unique_ptr<Node>>* nodes, std::function<void()> wake_front);
+
+  // Subjects of the agenda for streams of the router: the worker, and so many for each router.
+  static constexpr int kWorkers = 1024;
+  void SetRouter(RouterId router) { router_ = router; }  // of its present life
 
   // --- the worker's end
   void StartDialling(int node);
   void Dial(int node, uint64_t stamp);
-  void Report(int node, WorkerReport report, int64_t at_us);
+  // Dropped unless the worker's stream is this router's.
+  void Report(int node, RouterId router, WorkerReport report, int64_t at_us);
+  void Sign(int node, int64_t at_us);  // an empty report
   void OnKilled(int node);
   void OnPaused(int node);   // no messages from now on
   void OnResumed(int node);  // delivers the waiting messages
@@ -86,6 +93,7 @@ class ControlWire {
     uint64_t id;
     int node;
     Incarnation worker;
+    RouterId router = 0;  // that accepted it
     bool worker_open = true, router_open = false;
     bool accepted = false;  // the worker has been told
     bool seen = false;      // the router's end has been told
@@ -99,7 +107,9 @@ class ControlWire {
     uint64_t stream = 0;  // 0: none
   };
 
+  int Subject(int node) const { return index_ * kWorkers + node; }
   int64_t Delay(int node);
+  void Write(Stream* stream, WorkerReport report, int64_t at_us);
   Stream* Find(uint64_t id);
   void PushUp(Stream* stream, std::variant<WorkerReport, Lost> what, int64_t sent_us);
   void PushDown(Stream* stream, RouterEvent what);
@@ -111,6 +121,7 @@ class ControlWire {
   void LosePages(int node, WorkerReport* report);
   void Prune();
 
+  const int index_;
   const Swarm& swarm_;
   Agenda* const agenda_;
   SimRandom* const random_;
@@ -118,6 +129,7 @@ class ControlWire {
   const std::function<void()> wake_front_;
 
   bool router_up_ = true;
+  RouterId router_ = 0;
   uint64_t next_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::vector<Dialler> diallers_;

@@ -42,15 +42,18 @@ void World::Fault() {
         w->Stop(node, w->random_.Magnitude(1'000, kLongestOutageUs));
     });
   if (swarm_.router_restarts)
-    menu.push_back([](World* w) { w->KillRouter(w->random_.Magnitude(100, kLongestOutageUs)); });
+    menu.push_back([](World* w) {
+      RouterNode& router = w->AnyRouter();
+      router.Kill(w->random_.Magnitude(100, kLongestOutageUs));
+    });
   if (swarm_.partitions) menu.push_back([](World* w) { w->Partition(); });
   if (swarm_.control_breaks)
-    menu.push_back([](World* w) { w->fault_counts_.breaks += w->wire_.BreakAny(); });
+    menu.push_back([](World* w) { w->fault_counts_.breaks += w->AnyRouter().wire().BreakAny(); });
   if (swarm_.cuts) menu.push_back([](World* w) { w->fault_counts_.cuts += w->network_.CutAny(); });
   if (swarm_.clogs)
     menu.push_back([](World* w) {
       const auto node = static_cast<int>(w->random_.Below(w->nodes_.size()));
-      w->wire_.Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 4'000'000));
+      w->AnyRouter().wire().Clog(node, w->agenda_.now_us() + w->random_.Magnitude(100, 4'000'000));
       ++w->fault_counts_.clogs;
     });
   if (swarm_.slow_links)
@@ -81,13 +84,17 @@ int World::AnyNode(bool running) {
   return nodes.empty() ? -1 : nodes[random_.Below(nodes.size())];
 }
 
+RouterNode& World::AnyRouter() {
+  return swarm_.n_routers == 1 ? *routers_[0] : *routers_[random_.Below(routers_.size())];
+}
+
 void World::Start(int node) {
   ++lives_[node];
   agenda_.Happened(What::kRestart, node);
   nodes_[node]->Start(random_.Next());
   agenda_.Trace("worker %d: starts as %x", node, nodes_[node]->incarnation());
   BlockLinks();
-  wire_.StartDialling(node);
+  for (auto& router : routers_) router->wire().StartDialling(node);
   if (swarm_.stands) Sign(node);
 }
 
@@ -95,14 +102,15 @@ void World::Start(int node) {
 void World::Sign(int node) {
   constexpr int64_t kSignUs = 400'000;
   agenda_.Add(agenda_.now_us() + kSignUs, What::kSign, node, lives_[node]);
-  if (!nodes_[node]->paused()) wire_.Report(node, {}, agenda_.now_us());
+  if (nodes_[node]->paused()) return;
+  for (auto& router : routers_) router->wire().Sign(node, agenda_.now_us());
 }
 
 void World::Kill(int node, int64_t away_us) {
   ++fault_counts_.kills;
   agenda_.Trace("worker %d: killed", node);
   nodes_[node]->Kill();
-  wire_.OnKilled(node);
+  for (auto& router : routers_) router->wire().OnKilled(node);
   ++lives_[node];
   agenda_.Add(agenda_.now_us() + away_us, What::kRestart, node, lives_[node]);
 }
@@ -111,7 +119,7 @@ void World::Pause(int node, int64_t away_us) {
   ++fault_counts_.pauses;
   agenda_.Trace("worker %d: stopped", node);
   nodes_[node]->Pause();
-  wire_.OnPaused(node);
+  for (auto& router : routers_) router->wire().OnPaused(node);
   agenda_.Add(agenda_.now_us() + away_us, What::kResume, node, lives_[node]);
 }
 
@@ -126,16 +134,17 @@ void World::Stand(int node, int64_t for_us) {
   agenda_.Add(checks_until_us_, What::kStandCheck, node, lives_[node]);
 }
 
-// The router has given the worker nothing for a while, and its requests are elsewhere.
+// Every router has given the worker nothing for a while, and its requests are elsewhere.
 void World::CheckStanding(int node) {
   const int64_t min_us = absl::ToInt64Microseconds(swarm_.router.engine_patience);
   if (nodes_[node]->TurnAt(agenda_.now_us()).PatienceUs(min_us) > min_us) return;
   ++fault_counts_.stands_checked;
-  for (const WorkerView& worker : router_->Workers())
-    Require(
-        worker.name != nodes_[node]->announce().name || (worker.standing && worker.requests == 0),
-        "the engine of worker %d has stood still for 6 s, and the worker has %d requests", node,
-        worker.requests);
+  for (const auto& router : routers_)
+    for (const WorkerView& worker : router->router().Workers())
+      Require(
+          worker.name != nodes_[node]->announce().name || (worker.standing && worker.requests == 0),
+          "the engine of worker %d has stood still for 6 s, and the worker has %d requests", node,
+          worker.requests);
 }
 
 void World::Stop(int node, int64_t patience_us) {
@@ -162,30 +171,14 @@ void World::StopOn(int node) {
     agenda_.Happened(What::kStopping, node);
     return Kill(node, random_.Magnitude(100, kLongestOutageUs));  // the process has ended
   }
-  if (was_connected && worker->disconnected()) wire_.OnKilled(node);
+  if (was_connected && worker->disconnected())
+    for (auto& router : routers_) router->wire().OnKilled(node);
   agenda_.Add(agenda_.now_us() + kLookUs, What::kStopping, node, lives_[node]);
 }
 
-// The next router knows nothing. The requests of its clients are lost with the old router.
-void World::KillRouter(int64_t away_us) {
-  ++fault_counts_.router_kills;
-  agenda_.Trace("router: killed");
-  CountRelays();
-  clients_.OnRouterLost();
-  wire_.OnRouterKilled();
-  streams_.reset();
-  router_ = MakeRouter();
-  streams_ = std::make_unique<WorkerStreams>(router_.get());
-  router_timer_ = absl::InfiniteFuture();
-  ++router_stamp_;
-  cancels_.clear();
-  preemptions_.clear();
-  for (const auto& node : nodes_)
-    if (node->alive()) lost_once_.insert(node->incarnation());
-  agenda_.Add(agenda_.now_us() + away_us, What::kRouterStart);
-}
-
+// Where there is another router, its work may be left.
 void World::CheckNoWorkLeft() const {
+  if (swarm_.n_routers > 1) return;
   for (size_t i = 0; i < nodes_.size(); ++i)
     Require(!nodes_[i]->alive() || !nodes_[i]->has_work(),
             "worker %d still has work of a router that is gone", i);
@@ -193,28 +186,30 @@ void World::CheckNoWorkLeft() const {
 
 void World::Partition() {
   const size_t n = nodes_.size();
-  std::vector<bool> here(n + 1, false);
+  std::vector<bool> here(blocked_.size(), false);
   if (random_.Percent(50)) {  // isolate one worker
     here[random_.Below(n)] = true;
   } else {
-    for (size_t i = 0; i <= n; ++i) here[i] = random_.Percent(50);
+    for (auto machine = here.begin(); machine != here.end(); ++machine)
+      *machine = random_.Percent(50);
   }
   Split(here, random_.Percent(50), random_.Percent(75), random_.Percent(75));
   agenda_.Add(agenda_.now_us() + random_.Magnitude(1'000, kLongestOutageUs), What::kHeal);
 }
 
-void World::Split(const std::vector<bool>& here, bool with_router, bool out, bool in) {
-  const size_t router = nodes_.size();
-  for (size_t from = 0; from <= router; ++from)
-    for (size_t to = 0; to <= router; ++to)
-      blocked_[from][to] = here[from] != here[to] &&
-                           (with_router || (from != router && to != router)) &&
+void World::Split(const std::vector<bool>& here, bool with_routers, bool out, bool in) {
+  const size_t n = nodes_.size();
+  for (size_t from = 0; from < here.size(); ++from)
+    for (size_t to = 0; to < here.size(); ++to)
+      blocked_[from][to] = here[from] != here[to] && (with_routers || (from < n && to < n)) &&
                            (here[from] ? out : in);
   ++fault_counts_.partitions;
-  agenda_.Trace("partition%s", with_router ? ", the router too" : "");
+  agenda_.Trace("partition%s", with_routers ? ", routers too" : "");
   BlockLinks();
-  for (size_t i = 0; i < router; ++i)
-    wire_.SetBlocked(static_cast<int>(i), blocked_[i][router], blocked_[router][i]);
+  for (size_t router = 0; router < routers_.size(); ++router)
+    for (size_t i = 0; i < n; ++i)
+      routers_[router]->wire().SetBlocked(static_cast<int>(i), blocked_[i][n + router],
+                                          blocked_[n + router][i]);
 }
 
 void World::Disturb(const Disturbance& disturbance) {
@@ -230,7 +225,7 @@ void World::Disturb(const Disturbance& disturbance) {
     case Disturbance::Kind::kStand:
       return Stand(node, 1000 * kAwayUs);
     case Disturbance::Kind::kBreakControl:
-      return wire_.Break(node);
+      return AnyRouter().wire().Break(node);
     case Disturbance::Kind::kSlowLink:
       return SlowDown(node, kAwayUs);
     case Disturbance::Kind::kCutTransfer:
@@ -239,9 +234,9 @@ void World::Disturb(const Disturbance& disturbance) {
     case Disturbance::Kind::kKillRouter:
       // Workers cancel the requests of a lost router within 2 s.
       agenda_.Add(agenda_.now_us() + 2'000'000, What::kRouterGone);
-      return KillRouter(kAwayUs);
+      return AnyRouter().Kill(kAwayUs);
     case Disturbance::Kind::kIsolate: {
-      std::vector<bool> here(nodes_.size() + 1, false);
+      std::vector<bool> here(blocked_.size(), false);
       here[static_cast<size_t>(node)] = true;
       Split(here, true, true, true);
       agenda_.Add(agenda_.now_us() + kAwayUs, What::kHeal);
@@ -249,9 +244,7 @@ void World::Disturb(const Disturbance& disturbance) {
     }
     case Disturbance::Kind::kCancel:
       if (const RequestId id = clients_.AnyRunning(); id != 0) {
-        clients_.NoteCancelled(id);
-        router_->Cancel(id, now());
-        CarryOut();
+        Cancel(id);
       }
       return;
   }
@@ -269,7 +262,9 @@ void World::HealPartition() {
   agenda_.Happened(What::kHeal, 0);
   for (auto& row : blocked_) std::fill(row.begin(), row.end(), false);
   BlockLinks();
-  for (size_t i = 0; i < nodes_.size(); ++i) wire_.SetBlocked(static_cast<int>(i), false, false);
+  for (auto& router : routers_)
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      router->wire().SetBlocked(static_cast<int>(i), false, false);
 }
 
 }  // namespace baton::sim

@@ -25,7 +25,6 @@ std::string One(const DecodeRequest& m) {
                    m.tokens.size(), m.max_tokens, m.ticket_id.high);
 }
 std::string One(const CancelRequest& m) { return StrFormat("cancel %x/%d", m.request_id, m.epoch); }
-std::string One(const DrainWorker&) { return "drain"; }
 std::string One(const TellPages&) { return "tell pages"; }
 
 std::string One(const WorkerAnnounce& m) { return StrFormat("announce %s", m.name); }
@@ -64,7 +63,9 @@ std::string One(const LendHeld& m) {
 }
 std::string One(const ReclaimPages& m) { return StrFormat("reclaim %d pages", m.n); }
 std::string One(const ReclaimHeld&) { return "reclaim what is held"; }
-std::string One(const CancelPromises&) { return "cancel all promises"; }
+std::string One(const CancelPromises& m) {
+  return m.router ? StrFormat("cancel promises of router %x", *m.router) : "cancel all promises";
+}
 std::string One(const CancelHandoff& m) {
   return StrFormat("cancel handoff %x/%d", m.ticket_id.high, m.epoch);
 }

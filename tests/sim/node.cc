@@ -125,7 +125,8 @@ void Node::Start(uint64_t random_id) {
       core, facts, engine_.get(), pool_.get(),
       WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
                   .transfer = std::move(commands),
-                  .report = [this](WorkerReport r) { report_(std::move(r), clock_us_); },
+                  .report = [this](RouterId router,
+                                   WorkerReport r) { report_(router, std::move(r), clock_us_); },
                   .compile = [this](GrammarJob job) { OnCompile(std::move(job)); },
                   .expect = [this](absl::Duration step) { expected_ += step; }});
   WakeEngine(agenda_->now_us());

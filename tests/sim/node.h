@@ -27,7 +27,7 @@ namespace baton::sim {
 
 class Node {
  public:
-  using Reporter = std::function<void(WorkerReport, int64_t at_us)>;
+  using Reporter = std::function<void(RouterId, WorkerReport, int64_t at_us)>;
   Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
        Reporter report, TransitionCounts* transitions);
   ~Node();
@@ -50,7 +50,7 @@ class Node {
   void Drain();
   bool StopOn(bool patience_over);
   bool stopping() const { return stage_ != Stage::kServing; }
-  bool disconnected() const { return stage_ > Stage::kClosing; }  // this worker left the router
+  bool disconnected() const { return stage_ > Stage::kClosing; }  // this worker left its routers
   bool alive() const { return core_ != nullptr; }
   bool paused() const { return paused_; }
   Incarnation incarnation() const { return incarnation_; }

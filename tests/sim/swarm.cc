@@ -85,6 +85,12 @@ void DrawLostPages(Swarm* swarm) {
   if (random.Percent(50)) swarm->lost_pages_percent = static_cast<int>(random.Magnitude(1, 60));
 }
 
+// Draws from a separate random source, as DrawWindows does.
+void DrawRouters(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x726f7574657273);
+  if (random.Percent(35)) swarm->n_routers = random.Percent(75) ? 2 : 3;
+}
+
 void DrawTransfer(Swarm* swarm, SimRandom& random) {
   const int64_t plane = swarm->page_tokens * kSlotBytes;
   swarm->chunk_bytes = random.Magnitude(plane, plane * 32);
@@ -185,6 +191,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   DrawWork(&swarm, random);
   DrawFaults(&swarm, random);
   DrawStands(&swarm);
+  DrawRouters(&swarm);
   return swarm;
 }
 
@@ -256,6 +263,7 @@ std::string Swarm::ToString() const {
       : stands     ? " stand"
                    : "",
       corrupt_payload, duplicate_message, cut_connection, late_landing, lost_pages_percent);
+  if (n_routers > 1) out += absl::StrFormat("  %d routers\n", n_routers);
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerPlan& w = workers[i];
     const char* role = w.role == Role::kPrefill  ? "prefill"

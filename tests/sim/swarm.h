@@ -33,6 +33,7 @@ struct ScriptedRequest {
 struct Swarm {
   uint64_t seed = 0;
   std::vector<WorkerPlan> workers;
+  int n_routers = 1;  // all of them know all workers
   int page_tokens = 4, n_layers = 2;
   std::vector<int> windows;  // tokens, one per layer, 0: none; empty: no layer has one
   int largest_window() const;

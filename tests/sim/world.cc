@@ -1,10 +1,8 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include "tests/sim/narration.h"
 #include "tests/sim/violation.h"
 
 namespace baton::sim {
@@ -16,15 +14,10 @@ constexpr int64_t kSafetyUs = 60 * kSecondUs;
 // for room, pages or a turn (ten minutes), so that no such timer hides a hang.
 constexpr int64_t kLivenessUs = 400 * kSecondUs;
 constexpr uint64_t kMaxTurns = 5'000'000;  // turns of the loop; a run has a few thousand
-constexpr int kMaxPreemptions = 3;         // per request (docs/SCHEDULING.md)
-constexpr int64_t kReleaseUs = 100'000;
-constexpr size_t kLongestQueue = 20'000;
 
 // Router takes a plain function, so the ids come from the run of this thread.
 thread_local SimRandom* ids_of_run = nullptr;
 uint64_t NextId() { return ids_of_run->Next(); }
-
-ClusterKey Key() { return {1, 2, 3}; }
 
 }  // namespace
 
@@ -34,10 +27,8 @@ World::World(const Swarm& swarm, bool tracing)
       router_ids_(swarm.seed ^ 0x1d5),
       agenda_(&random_, tracing),
       network_(MemNetwork::Mode::kDeterministic, swarm.seed),
-      wire_(swarm_, &agenda_, &random_, &nodes_, [this] { WakeFront(); }),
-      router_(MakeRouter()),
-      streams_(std::make_unique<WorkerStreams>(router_.get())),
-      clients_(swarm_, &agenda_, &random_) {
+      clients_(swarm_, &agenda_, &random_),
+      router_choice_(swarm.seed ^ 0x63686f696365) {
   ids_of_run = &router_ids_;
   network_.set_faults({.corrupt_payload = swarm_.corrupt_payload,
                        .duplicate_message = swarm_.duplicate_message,
@@ -71,24 +62,29 @@ World::World(const Swarm& swarm, bool tracing)
   lives_.assign(n, 0);
   patience_until_us_.assign(n, 0);
   slow_until_us_.assign(n, 0);
-  blocked_.assign(n + 1, std::vector<bool>(n + 1, false));
+  const size_t n_machines = n + static_cast<size_t>(swarm_.n_routers);
+  blocked_.assign(n_machines, std::vector<bool>(n_machines, false));
   for (size_t i = 0; i < n; ++i)
     nodes_.push_back(std::make_unique<Node>(
         static_cast<int>(i), swarm_, &agenda_, &random_, &network_,
-        [this, i](WorkerReport report, int64_t at_us) {
-          wire_.Report(static_cast<int>(i), std::move(report), at_us);
+        [this, i](RouterId id, const WorkerReport& report, int64_t at_us) {
+          for (auto& router : routers_)
+            router->wire().Report(static_cast<int>(i), id, report, at_us);
         },
         &transitions_));
+  for (int i = 0; i < swarm_.n_routers; ++i)
+    routers_.push_back(
+        std::make_unique<RouterNode>(i, RouterNode::Surroundings{.swarm = swarm_,
+                                                                 .agenda = &agenda_,
+                                                                 .random = &random_,
+                                                                 .next_id = NextId,
+                                                                 .workers = &nodes_,
+                                                                 .clients = &clients_,
+                                                                 .transitions = &transitions_,
+                                                                 .counts = &fault_counts_}));
 }
 
 World::~World() { nodes_.clear(); }
-
-std::unique_ptr<Router> World::MakeRouter() {
-  RouterOptions options = swarm_.router;
-  options.transitions = &transitions_;
-  options.attempt_silence = absl::InfiniteDuration();  // it would end hangs, and so hide them
-  return std::make_unique<Router>(options, Key(), NextId);
-}
 
 // ---- time ----
 
@@ -119,41 +115,36 @@ void World::RunFor(int64_t us) {
 }
 
 void World::Dispatch(const Agenda::Entry& entry) {
+  const auto wire = [&]() -> ControlWire& {
+    return routers_[static_cast<size_t>(entry.subject / ControlWire::kWorkers)]->wire();
+  };
+  const int worker = entry.subject % ControlWire::kWorkers;
   switch (entry.what) {
     case What::kEngineTurn:
       return nodes_[entry.subject]->EngineTurn(entry.stamp);
     case What::kLinkTurn:
       return nodes_[entry.subject]->LinkTurn(entry.stamp);
     case What::kControlUp:
-      return wire_.DeliverUp(entry.stamp);
+      return wire().DeliverUp(entry.stamp);
     case What::kControlDown:
-      return wire_.DeliverDown(entry.stamp);
+      return wire().DeliverDown(entry.stamp);
     case What::kKeepalive:
-      return wire_.KeepaliveCheck(entry.stamp, entry.subject);
+      return wire().KeepaliveCheck(entry.stamp, worker);
     case What::kDial:
-      return wire_.Dial(entry.subject, entry.stamp);
+      return wire().Dial(worker, entry.stamp);
     case What::kRouterTurn:
-      return FrontTurn();
+      return routers_[entry.subject]->FrontTurn();
     case What::kRouterTime:
-      if (entry.stamp != router_stamp_) return;
-      router_timer_ = absl::InfiniteFuture();
-      TakeFrontEvents();
-      router_->OnTime(now());
-      agenda_.Happened(entry.what, 0);
-      return CarryOut();
+      return routers_[entry.subject]->OnTimer(entry.stamp);
     case What::kArrival:
       agenda_.Happened(entry.what, 0);
       intruder_.Try();
-      clients_.Arrive([this](GenerateRequest r) { return router_->Submit(std::move(r), now()); });
-      NoteWanted();
-      return CarryOut();
+      return Arrive();
     case What::kCancel: {
       const RequestId id = clients_.IdToCancel(entry.subject);
       agenda_.Happened(entry.what, entry.subject);
       agenda_.Trace("client %x: cancel", id);
-      clients_.NoteCancelled(id);
-      router_->Cancel(id, now());
-      return CarryOut();
+      return Cancel(id);
     }
     case What::kFault:
       return Fault();
@@ -165,7 +156,8 @@ void World::Dispatch(const Agenda::Entry& entry) {
       agenda_.Happened(entry.what, entry.subject);
       agenda_.Trace("worker %d: goes on", entry.subject);
       nodes_[entry.subject]->Resume();
-      return wire_.OnResumed(entry.subject);
+      for (auto& router : routers_) router->wire().OnResumed(entry.subject);
+      return;
     case What::kSign:
       if (entry.stamp == lives_[entry.subject] && nodes_[entry.subject]->alive())
         Sign(entry.subject);
@@ -185,8 +177,8 @@ void World::Dispatch(const Agenda::Entry& entry) {
       if (entry.stamp == lives_[entry.subject]) StopOn(entry.subject);
       return;
     case What::kRouterStart:
-      agenda_.Happened(entry.what, 0);
-      return wire_.OnRouterStarted();
+      agenda_.Happened(entry.what, entry.subject);
+      return routers_[entry.subject]->wire().OnRouterStarted();
     case What::kRouterGone:
       return CheckNoWorkLeft();
     case What::kDelivery:
@@ -194,131 +186,30 @@ void World::Dispatch(const Agenda::Entry& entry) {
   }
 }
 
-// ---- the router's front thread ----
+// ---- requests ----
 
-void World::WakeFront() {
-  if (std::exchange(front_woken_, true)) return;
-  agenda_.Add(agenda_.now_us() + random_.Between(1, swarm_.front_us), What::kRouterTurn);
+// A service in front of the routers gives the request to any of them.
+void World::Arrive() {
+  RouterNode& router =
+      swarm_.n_routers == 1 ? *routers_[0] : *routers_[router_choice_.Below(routers_.size())];
+  clients_.Arrive(
+      [&](GenerateRequest request) { return router.router().Submit(std::move(request), now()); });
+  NoteWanted();
+  router.CarryOut();
 }
 
-void World::FrontTurn() {
-  front_woken_ = false;
-  TakeFrontEvents();
-  CarryOut();
+void World::Cancel(RequestId id) {
+  clients_.NoteCancelled(id);
+  RouterNode* const router = FindRouter(id);
+  if (router == nullptr) return;
+  router->router().Cancel(id, now());
+  router->CarryOut();
 }
 
-// Handles all events, then the router's effects.
-void World::TakeFrontEvents() {
-  while (wire_.TakeFrontEvents(&front_events_)) {
-    agenda_.Happened(What::kRouterTurn, 0, front_events_.size());
-    for (FrontEvent& event : front_events_) {
-      if (const auto* lost = std::get_if<StreamLost>(&event)) {
-        agenda_.Trace("router: worker %x lost", lost->worker);
-        lost_once_.insert(lost->worker);
-        streams_->OnLost(lost->worker, now());
-      } else if (const auto* reported = std::get_if<StreamReported>(&event);
-                 reported != nullptr && !streams_->IsClosed(reported->worker)) {
-        CheckReport(*reported);
-        const absl::Status status = streams_->OnReport(reported->worker, reported->report, now());
-        if (agenda_.tracing())
-          agenda_.Trace("router <- %x: %s%s", reported->worker, Tell(reported->report),
-                        status.ok() ? "" : ", refused: " + status.ToString());
-        Require(status.ok(), "a worker broke the control protocol: %s", status.ToString());
-      }
-    }
-    front_events_.clear();
-  }
-}
-
-// A part may end as cancelled only if it was cancelled, fail only after a fault, and be preempted
-// at most as often as promised.
-void World::CheckReport(const StreamReported& reported) {
-  for (const WorkerEvent& event : reported.report.events) {
-    const auto* part = std::get_if<PartEnded>(&event);
-    if (part == nullptr) continue;
-    const auto is_cancelled = [&] {
-      const auto it = cancels_.find({reported.worker, part->request_id});
-      return it != cancels_.end() && it->second >= part->epoch;
-    };
-    const bool reported_to = is_cancelled();
-    if (part->reason == EndReason::kPreempted) {
-      CollectEffects();  // the router may have given up the attempt in the same turn
-      Require(is_cancelled() || ++preemptions_[part->request_id] <= kMaxPreemptions,
-              "request %x was preempted more than %d times", part->request_id, kMaxPreemptions);
-    }
-    if (part->reason == EndReason::kCancelled)
-      Require(reported_to || lost_once_.contains(reported.worker),
-              "worker %x cancelled attempt %d of request %x by itself", reported.worker,
-              part->epoch, part->request_id);
-    if (part->reason == EndReason::kFailed && swarm_.calm)
-      Require(reported_to || clients_.IsOver(part->request_id) ||
-                  clients_.BreaksItsGrammar(part->request_id),
-              "attempt %d of request %x failed although nothing went wrong: %s", part->epoch,
-              part->request_id, part->message);
-  }
-}
-
-// Without faults, an ended request must leave its workers soon: its parts hear of the end after a
-// wire and at most one step, the two ends of its handoff agree, and the end is reported. That takes
-// two more wires between the workers, a step of the other worker, and the wire to the router.
-int64_t World::LongestStepUs(const WorkerPlan& worker) const {
-  const double pairs = worker.max_step_tokens * (swarm_.max_prompt + swarm_.max_tokens);
-  return worker.step_us + worker.token_us * worker.max_step_tokens +
-         static_cast<int64_t>(worker.pair_us * pairs);
-}
-
-void World::CheckRelease(const EmitReleased& released) {
-  if (!swarm_.calm) return;
-  int64_t step_us = 0;
-  for (const WorkerPlan& worker : swarm_.workers)
-    step_us = std::max(step_us, LongestStepUs(worker));
-  const int64_t wire_us = swarm_.min_delay_us + 2 * swarm_.mean_delay_us;
-  const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
-                           2 * (swarm_.far_us + swarm_.front_us) + 6 * swarm_.wake_us;
-  ++fault_counts_.releases;
-  Require(!released.overdue && absl::ToInt64Microseconds(released.after) <= bound_us,
-          "request %x ended, and its parts only %s later; the bound is %d us", released.request_id,
-          absl::FormatDuration(released.after), bound_us);
-}
-
-void World::CollectEffects() {
-  streams_->Collect();
-  for (const auto& [worker, messages] : streams_->messages())
-    for (const RouterMessage& message : messages) NoteCancel(worker, message);
-  for (const RouterEffect& effect : std::exchange(streams_->emissions(), {})) {
-    if (const auto* token = std::get_if<EmitToken>(&effect))
-      clients_.OnToken(*token);
-    else if (const auto* end = std::get_if<EmitEnd>(&effect))
-      clients_.OnEnd(*end);
-    else
-      CheckRelease(std::get<EmitReleased>(effect));
-  }
-}
-
-void World::NoteCancel(Incarnation worker, const RouterMessage& message) {
-  if (const auto* cancel = std::get_if<CancelRequest>(&message))
-    cancels_[{worker, cancel->request_id}] = cancel->epoch;
-  // A later attempt ends the earlier ones.
-  if (const auto* next = std::get_if<PrefillRequest>(&message); next && next->epoch > 1)
-    cancels_[{worker, next->request_id}] = next->epoch - 1;
-}
-
-void World::CarryOut() {
-  CollectEffects();
-  for (auto& [worker, messages] : streams_->TakeMessages()) wire_.Send(worker, std::move(messages));
-  for (const auto& [worker, reason] : streams_->TakeCloses()) {
-    agenda_.Trace("router: closes worker %x: %s", worker, reason.message());
-    ++fault_counts_.given_up;
-    lost_once_.insert(worker);
-    wire_.Close(worker);
-  }
-  if (router_->NextDeadline() != router_timer_) {
-    router_timer_ = router_->NextDeadline();
-    ++router_stamp_;
-    if (router_timer_ != absl::InfiniteFuture())
-      agenda_.Add(absl::ToUnixMicros(router_timer_) + 1, What::kRouterTime, 0, router_stamp_);
-  }
-  CheckQueues();
+RouterNode* World::FindRouter(RequestId id) {
+  for (auto& router : routers_)
+    if (router->router().id() == RouterOf(id)) return router.get();
+  return nullptr;
 }
 
 // ---- the run ----
@@ -344,9 +235,12 @@ void World::Run(const Disturbance* disturbance) {
           Describe());
   const bool quiet = RunUntil(limit_us, [this] { return IsQuiet(); });
   Require(quiet, "something is held although every request has ended:%s", Describe());
-  AuditRouter();
-  const bool agree = RunUntil(limit_us, [this] { return PagesAgree(); });
-  Require(agree, "the router does not know what the workers have cached:%s", Describe());
+  for (const auto& router : routers_) router->Audit();
+  const bool agree = RunUntil(limit_us, [this] {
+    return std::all_of(routers_.begin(), routers_.end(),
+                       [](const auto& router) { return router->PagesAgree(); });
+  });
+  Require(agree, "a router does not know what the workers have cached:%s", Describe());
   StopWorkers();
 }
 
@@ -356,13 +250,13 @@ void World::Heal() {
   network_.set_faults({});
   slow_until_us_.assign(nodes_.size(), 0);
   HealPartition();
-  wire_.OnRouterStarted();
+  for (auto& router : routers_) router->wire().OnRouterStarted();
   bool any = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const auto node = static_cast<int>(i);
     if (nodes_[i]->alive() && nodes_[i]->paused()) {
       nodes_[i]->Resume();
-      wire_.OnResumed(node);
+      for (auto& router : routers_) router->wire().OnResumed(node);
     }
     if (nodes_[i]->alive() && nodes_[i]->stands()) {
       if (random_.Percent(50))
@@ -380,26 +274,10 @@ void World::Heal() {
 }
 
 bool World::IsQuiet() const {
-  return router_->View().ending == 0 &&
+  return std::all_of(routers_.begin(), routers_.end(),
+                     [](const auto& router) { return router->router().View().ending == 0; }) &&
          std::all_of(nodes_.begin(), nodes_.end(),
                      [](const auto& node) { return !node->alive() || node->IsQuiet(); });
-}
-
-void World::AuditRouter() const {
-  const ClusterView view = router_->View();
-  Require(view.running == 0 && view.waiting == 0 && view.kv_pages_promised == 0,
-          "the router still has %d running, %d waiting, %d pages promised", view.running,
-          view.waiting, view.kv_pages_promised);
-}
-
-// True if the router knows exactly the pages that the workers have.
-bool World::PagesAgree() const {
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = *nodes_[i];
-    if (!node.alive() || wire_.LostPages(static_cast<int>(i))) continue;
-    if (router_->prefixes().PagesOf(node.incarnation()) != node.CachedPageNames()) return false;
-  }
-  return true;
 }
 
 void World::StopWorkers() {
@@ -428,35 +306,17 @@ void World::StopWorkers() {
     fault_counts_.slice_wait_seconds += worker.slice_wait_seconds;
     fault_counts_.trimmed_pages += worker.pages_trimmed;
   });
-  CountRelays();
-  fault_counts_.lost_pages = wire_.n_lost_pages();
-}
-
-// Called before the router is lost.
-void World::CountRelays() {
-  const ClusterView view = router_->View();
-  fault_counts_.relays += view.relays;
-  fault_counts_.ranks_replaced += view.ranks_replaced;
-  fault_counts_.sinks_replaced += view.sinks_replaced;
-  fault_counts_.replaced_in_rounds += view.replaced_in_rounds;
-  fault_counts_.relays_left += view.failovers[static_cast<size_t>(FailoverCause::kLate)];
-  fault_counts_.relays_in_rounds += view.relays_in_rounds;
-  fault_counts_.followed += view.followed;
-}
-
-void World::CheckQueues() const {
-  Require(wire_.LongestQueue() < kLongestQueue, "%d events wait in one queue",
-          wire_.LongestQueue());
+  for (const auto& router : routers_) {
+    router->CountRelays();
+    fault_counts_.lost_pages += router->wire().n_lost_pages();
+  }
 }
 
 std::string World::Describe() const {
-  const ClusterView view = router_->View();
-  std::string out =
-      absl::StrFormat("\n  router: %d running, %d waiting, %d + %d workers", view.running,
-                      view.waiting, view.prefill_workers, view.decode_workers);
+  std::string out;
+  for (const auto& router : routers_) out += router->Describe();
   for (size_t i = 0; i < nodes_.size(); ++i)
-    out += absl::StrFormat("\n  worker %d (%x)%s: %s", i, nodes_[i]->incarnation(),
-                           wire_.Connected(static_cast<int>(i)) ? "" : " not connected",
+    out += absl::StrFormat("\n  worker %d (%x): %s", i, nodes_[i]->incarnation(),
                            nodes_[i]->Describe());
   return out;
 }

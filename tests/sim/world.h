@@ -1,6 +1,6 @@
-// A whole cluster in one thread on virtual time: the production Router, and per worker the
-// production WorkerCore and TransferCore over a MemLink; control streams, clients and faults around
-// them. The seed decides everything.
+// A whole cluster in one thread on virtual time: one or several production Routers, and per worker
+// the production WorkerCore and TransferCore over a MemLink; control streams, clients and faults
+// around them. The seed decides everything.
 //
 // A run has two phases. Safety: requests arrive and faults happen; invariants are checked after
 // every event. Liveness: all faults are healed, at least one worker lives; every request must end
@@ -8,22 +8,17 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "router/router.h"
-#include "router/worker_streams.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/clients.h"
-#include "tests/sim/control_wire.h"
 #include "tests/sim/intruder.h"
 #include "tests/sim/node.h"
 #include "tests/sim/outcome.h"
+#include "tests/sim/router_node.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/mem_link.h"
 
@@ -66,25 +61,17 @@ class World {
 
  private:
   void NoteWanted() {
-    const ClusterView view = router_->View();
+    const ClusterView view = routers_[0]->router().View();
     wanted_.push_back({.prefill = view.desired_prefill, .decode = view.desired_decode});
   }
-  std::unique_ptr<Router> MakeRouter();
   // Runs events until `done` holds. False: virtual time reached limit_us before.
   bool RunUntil(int64_t limit_us, const std::function<bool()>& done);
   void RunFor(int64_t us);
   void Dispatch(const Agenda::Entry& entry);
 
-  // The router's front thread.
-  void WakeFront();
-  void FrontTurn();
-  void CheckReport(const StreamReported& reported);
-  int64_t LongestStepUs(const WorkerPlan& worker) const;
-  void CheckRelease(const EmitReleased& released);
-  void TakeFrontEvents();
-  void CollectEffects();
-  void NoteCancel(Incarnation worker, const RouterMessage& message);
-  void CarryOut();
+  void Arrive();
+  void Cancel(RequestId id);
+  RouterNode* FindRouter(RequestId id);  // whose request it is; null: that router was lost
 
   // Faults.
   void Fault();
@@ -97,11 +84,11 @@ class World {
   void Stop(int node, int64_t patience_us);
   void StopOn(int node);
   void SlowDown(int node, int64_t for_us);
-  void KillRouter(int64_t away_us);
+  RouterNode& AnyRouter();
   void CheckNoWorkLeft() const;
   void Partition();
-  // Cuts the machines of `here` from the others; the last index is the router.
-  void Split(const std::vector<bool>& here, bool with_router, bool out, bool in);
+  // Cuts the machines of `here` from the others; the last indices are the routers'.
+  void Split(const std::vector<bool>& here, bool with_routers, bool out, bool in);
   void HealPartition();
   void Start(int node);
   int AnyNode(bool running);  // -1: none
@@ -109,11 +96,7 @@ class World {
 
   void Heal();
   bool IsQuiet() const;
-  void AuditRouter() const;
-  bool PagesAgree() const;
-  void CountRelays();
   void StopWorkers();
-  void CheckQueues() const;
   std::string Describe() const;
   absl::Time now() const { return absl::FromUnixMicros(agenda_.now_us()); }
 
@@ -125,23 +108,13 @@ class World {
   MemNetwork network_;
   Intruder intruder_{&network_};
   std::vector<std::unique_ptr<Node>> nodes_;
-  ControlWire wire_;
-  std::unique_ptr<Router> router_;
-  std::unique_ptr<WorkerStreams> streams_;  // the router's
   Clients clients_;
-  std::deque<FrontEvent> front_events_;
-  bool front_woken_ = false;
-  absl::Time router_timer_ = absl::InfiniteFuture();
-  uint64_t router_stamp_ = 0;
-  // The router's cancels: (worker, request) to the last epoch; and workers that lost a stream,
-  // which cancel everything themselves.
-  std::map<std::pair<Incarnation, RequestId>, Epoch> cancels_;
-  std::set<Incarnation> lost_once_;
-  std::map<RequestId, int> preemptions_;
+  SimRandom router_choice_;  // apart, so that a run with one router is as it was
+  std::vector<std::unique_ptr<RouterNode>> routers_;
   std::vector<uint64_t> lives_;
   std::vector<int64_t> slow_until_us_;      // index: worker; until then its links are slow
   std::vector<int64_t> patience_until_us_;  // index: worker that was told to stop
-  std::vector<std::vector<bool>> blocked_;  // [from][to], the last index is the router
+  std::vector<std::vector<bool>> blocked_;  // [from][to], the last indices are the routers'
   bool faults_on_ = true;
   int n_faults_ = 0;
   const Disturbance* disturbance_ = nullptr;  // not yet applied

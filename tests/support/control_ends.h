@@ -166,7 +166,7 @@ struct WorkerEnd {
 
 // Sends a message each way.
 inline void CheckTalks(RouterEnd* router, WorkerEnd* worker, Incarnation id) {
-  REQUIRE(worker->client->Send({.events = {TokenOut{.request_id = 9, .position = 7}}}));
+  REQUIRE(worker->client->Send(0, {.events = {TokenOut{.request_id = 9, .position = 7}}}));
   const auto reported = router->Next<WorkerReported>();
   REQUIRE(reported.has_value());
   CHECK(reported->worker == id);

@@ -110,6 +110,7 @@ TEST_CASE("a worker tells what it has cached: all at first and when asked, else 
   rig.Turns();
   rig.core->Handle(RouterEvent(RouterConnected{}));
   rig.known.clear();
+  rig.n_told = 0;  // messages to it are numbered anew
   rig.Turns();
   CHECK(rig.n_restarts == 3);
   CHECK_FALSE(rig.known.empty());

@@ -37,7 +37,7 @@ struct GrammarWorker {
     options.decode.max_batch = 4;
     WorkerPorts ports{.clock = [this] { return now += absl::Microseconds(10); },
                       .transfer = [](TransferCommand) {},
-                      .report = [this](const WorkerReport& report) { Take(report); },
+                      .report = [this](RouterId, const WorkerReport& report) { Take(report); },
                       .masks = &masks};
     if (compiles) ports.compile = [this](GrammarJob job) { jobs.push_back(std::move(job)); };
     core = std::make_unique<WorkerCore>(options, WorkerFacts{.self = kSelf, .max_context = 100},

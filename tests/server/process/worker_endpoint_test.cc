@@ -57,7 +57,7 @@ TEST_CASE("A link to another worker is a series for each kind of KV, from its fi
 
 TEST_CASE("A worker whose engine stands still is not ready, and after twice as long not alive") {
   WorkerMetrics metrics;
-  metrics.connected = true;
+  metrics.routers = 1;
   WorkerEndpoint endpoint(
       "w1", "m", [&] { return metrics; }, absl::Seconds(2));
   const auto is_good = [&](double age_seconds, double expected_seconds) {
@@ -83,8 +83,8 @@ TEST_CASE("A worker whose engine stands still is not ready, and after twice as l
   CHECK(endpoint.Text().find("baton_engine_turn_seconds{model=\"m\",worker=\"w1\"} 18.1\n") !=
         std::string::npos);
   metrics.engine = {};
-  metrics.connected = false;
-  CHECK(endpoint.ProblemOf(metrics, true) == "The worker is not connected to its router.");
+  metrics.routers = 0;
+  CHECK(endpoint.ProblemOf(metrics, true) == "The worker is not connected to a router.");
   CHECK(endpoint.ProblemOf(metrics, false).empty());
 }
 

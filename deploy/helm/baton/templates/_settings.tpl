@@ -18,7 +18,7 @@
 {{- $cluster := dict "colocated" .Values.cluster.colocated "key_file" "/etc/baton/cluster-key/key"
       "tls_cert" "/etc/baton/cluster-tls/tls.crt" "tls_key" "/etc/baton/cluster-tls/tls.key"
       "tls_ca" "/etc/baton/cluster-tls/ca.crt" "metrics_port" .Values.metrics.port
-      "router" (printf "%s-control:%d" (include "baton.fullname" .) (int .Values.router.controlPort)) -}}
+      "router" (printf "%s-routers:%d" (include "baton.fullname" .) (int .Values.router.controlPort)) -}}
 {{- $router := dict "control" (printf "0.0.0.0:%d" (int .Values.router.controlPort)) -}}
 {{- $own := dict "model" $model "server" $server "router" $router "cluster" $cluster "kvtransfer" $kv -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $own) -}}
