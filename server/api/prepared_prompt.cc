@@ -379,6 +379,16 @@ std::optional<ApiError> RenderMessages(const ServedModel& model, const ApiReques
   auto rendered = model.chat_template->Render(input);
   if (!rendered.ok()) return InvalidText("messages", rendered.status());
   *prompt = *std::move(rendered);
+  if (request.documents.empty()) return std::nullopt;
+  // A template without a place for them would drop them in silence.
+  input.documents = {};
+  input.limit = moment.left();
+  const auto without = model.chat_template->Render(input);
+  if (without.ok() && without->text == prompt->text) {
+    return Unsupported("documents",
+                       absl::StrCat("The chat template of the model `", model.name,
+                                    "` has no place for documents; send them in messages."));
+  }
   return std::nullopt;
 }
 

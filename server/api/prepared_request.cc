@@ -40,6 +40,11 @@ std::optional<ApiError> PreparedRequest::MakePrompts(const ServedModel& model,
   if (problem && IsTooLong(*problem) && request.response.truncates)
     problem = Truncate(model, max_context, *problem);
   if (problem && problem->param == "messages") problem->param = "input";
+  // The prompt is made of them, and the front thread copies the request.
+  if (!problem) {
+    for (std::string* text : {&request.messages, &request.messages_in_parts, &request.tools})
+      std::string().swap(*text);
+  }
   return problem;
 }
 

@@ -22,6 +22,18 @@ ApiRequest WhatIsTold(ApiRequest request) {
   return request;
 }
 
+// What WritePrompt returns, by place.
+enum First : size_t { kFirstEvents, kFirstBody, kStoredInput, kNFirst };
+
+template <typename Fill>
+std::string NumberedEvent(std::string_view type, int64_t number, const Fill& fill) {
+  return SseEvent(type, JsonObject([&](JsonWriter& json) {
+                    json.Field("type", type);
+                    json.Field("sequence_number", number);
+                    fill(json);
+                  }));
+}
+
 void WriteTextOrNull(JsonWriter& json, std::string_view key, const std::string& value) {
   json.JsonField(key, value.empty() ? "null" : value);
 }
@@ -118,10 +130,22 @@ std::string ResponsesAnswer::Take(AnswerPiece piece) {
 
 std::string ResponsesAnswer::Begin() {
   if (std::exchange(has_begun_, true)) return "";
-  Store();
+  if (first_.empty()) first_ = WritePrompt(0, {});
+  const auto first = std::exchange(first_, {});
+  if (is_over()) {  // a cancelled one, of which the store is to keep just that
+    Store();
+  } else if (stores()) {
+    about_.store->Put({.kind = StoredKind::kResponse,
+                       .id = id(),
+                       .tenant = about_.tenant,
+                       .body = first[kFirstBody],
+                       .input = first[kStoredInput],
+                       .created = about_.created});
+  }
   if (!request_.stream) return "";
-  std::string events = ResponseEvent("response.created");
-  return events + ResponseEvent("response.in_progress");
+  sequence_ = 2;
+  prompt_bytes_ += 2 * ToldBytes();
+  return first[kFirstEvents];
 }
 
 // Goes on with the open item if it is of that kind, and the same call.
@@ -214,12 +238,7 @@ std::string ResponsesAnswer::CloseItem() {
 
 template <typename Fill>
 std::string ResponsesAnswer::Event(std::string_view type, const Fill& fill) {
-  if (!request_.stream) return "";
-  return SseEvent(type, JsonObject([&](JsonWriter& json) {
-                    json.Field("type", type);
-                    json.Field("sequence_number", sequence_++);
-                    fill(json);
-                  }));
+  return request_.stream ? NumberedEvent(type, sequence_++, fill) : "";
 }
 
 template <typename Fill>
@@ -240,16 +259,34 @@ std::string ResponsesAnswer::PartEvent(std::string_view type, const Fill& fill) 
 }
 
 std::string ResponsesAnswer::ResponseEvent(std::string_view type) {
+  if (request_.stream) prompt_bytes_ += ToldBytes();
   return Event(type, [&](JsonWriter& json) { json.JsonField("response", Body()); });
 }
 
-std::string ResponsesAnswer::Body() const {
+template <typename Rest>
+std::string ResponsesAnswer::BodyOf(std::string_view status, const Rest& rest) const {
   return JsonObject([&](JsonWriter& json) {
     json.Field("id", id());
     json.Field("object", "response");
     json.Field("created_at", about_.created);
-    json.Field("status", status_);
+    json.Field("status", status);
     json.Field("background", false);
+    WriteRequest(json);
+    rest(json);
+  });
+}
+
+std::string ResponsesAnswer::FirstBody() const {
+  return BodyOf("in_progress", [](JsonWriter& json) {
+    json.Field("error", nullptr);
+    json.Field("incomplete_details", nullptr);
+    json.Array("output", [] {});
+    json.Field("usage", nullptr);
+  });
+}
+
+std::string ResponsesAnswer::Body() const {
+  return BodyOf(status_, [&](JsonWriter& json) {
     if (error_) {
       json.Object("error", [&] {
         json.Field("code", error_->status == 429 ? "rate_limit_exceeded" : "server_error");
@@ -263,7 +300,6 @@ std::string ResponsesAnswer::Body() const {
     } else {
       json.Field("incomplete_details", nullptr);
     }
-    WriteRequest(json);
     WriteOutput(json);
     WriteUsage(json);
   });
@@ -335,6 +371,37 @@ void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
   });
 }
 
+size_t ResponsesAnswer::ToldBytes() const {
+  const ResponseRequest& fields = request_.response;
+  return fields.instructions.size() + fields.tools.size() + fields.text_format.size() +
+         fields.tool_choice.size() + request_.metadata.size();
+}
+
+size_t ResponsesAnswer::PromptBytes(size_t, const EmitToken&) const {
+  if (has_begun_ || !first_.empty()) return 0;
+  const size_t n_bodies = request_.stream ? 2 : 1;
+  return n_bodies * ToldBytes() + (request_.store ? request_.response.input.size() : 0);
+}
+
+// Reads only what stays as it was made: a cancelled answer changes on the front thread meanwhile.
+std::vector<std::string> ResponsesAnswer::WritePrompt(size_t, const EmitToken&) const {
+  std::vector<std::string> written(kNFirst);
+  written[kFirstBody] = FirstBody();
+  if (request_.store) written[kStoredInput] = request_.response.input;
+  if (!request_.stream) return written;
+  const auto add = [&](std::string_view type, int64_t number) {
+    written[kFirstEvents] += NumberedEvent(
+        type, number, [&](JsonWriter& json) { json.JsonField("response", written[kFirstBody]); });
+  };
+  add("response.created", 0);
+  add("response.in_progress", 1);
+  return written;
+}
+
+void ResponsesAnswer::TakePrompt(size_t, std::vector<std::string> written) {
+  first_ = std::move(written);
+}
+
 size_t ResponsesAnswer::EndBytes() const {
   // The end of a stream writes the text four times, and log-probabilities with it.
   const size_t n_texts = request_.stream ? 4 : 1, n_stored = request_.store ? 2 : 0;
@@ -344,6 +411,7 @@ size_t ResponsesAnswer::EndBytes() const {
                                 static_cast<size_t>(1 + request_.top_logprobs.value_or(0)) *
                                 kLogprobBytes;
   n *= n_texts + n_stored;
+  n += ToldBytes() * (1 + n_stored / 2);
   return n + (request_.response.conversation.size() + request_.response.input.size()) * n_stored;
 }
 

@@ -28,6 +28,10 @@ class ResponsesAnswer : public Answer {
   std::string OnEnd() override;
   std::string OnError(const ApiError& error) override;
   void Store() override;
+  // The first events, and what is stored until the end, tell of the request, which may be long.
+  size_t PromptBytes(size_t choice, const EmitToken& token) const override;
+  std::vector<std::string> WritePrompt(size_t choice, const EmitToken& token) const override;
+  void TakePrompt(size_t choice, std::vector<std::string> written) override;
   size_t EndBytes() const override;
   void Cancel() override;
   void Discard() override { is_discarded_ = true; }
@@ -55,7 +59,12 @@ class ResponsesAnswer : public Answer {
 
   bool is_over() const { return status_ != "in_progress"; }
   std::string Body() const;
-  void WriteRequest(JsonWriter& json) const;  // what the client asked for
+  std::string FirstBody() const;  // while nothing is generated; any thread
+  // `rest` writes the members that depend on what was generated.
+  template <typename Rest>
+  std::string BodyOf(std::string_view status, const Rest& rest) const;
+  void WriteRequest(JsonWriter& json) const;  // what the client asked for; any thread
+  size_t ToldBytes() const;                   // that WriteRequest writes, roughly
   void WriteOutput(JsonWriter& json) const;
   void WriteUsage(JsonWriter& json) const;
   StoredAnswer ToStore() const;
@@ -69,7 +78,8 @@ class ResponsesAnswer : public Answer {
   std::vector<ResponseItem> items_;
   bool is_open_ = false;  // the last item
   bool has_begun_ = false, is_discarded_ = false;
-  int64_t sequence_ = 0;  // of the next event
+  std::vector<std::string> first_;  // since TakePrompt: what WritePrompt returns
+  int64_t sequence_ = 0;            // of the next event
   std::string_view status_ = "in_progress";
   std::optional<ApiError> error_;
   std::optional<StoredAnswer> to_store_;  // since OnEnd, until Store

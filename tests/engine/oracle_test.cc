@@ -11,6 +11,7 @@
 #include "engine/sampling/sampler.h"
 #include "tests/engine/checkpoint/checkpoint_writer.h"
 #include "tests/engine/served_model.h"
+#include "tests/support/oracle_logprobs.h"
 #include "tests/support/temp_folder.h"
 
 namespace baton {
@@ -61,21 +62,6 @@ int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double cle
     logits = runner.FeedLast(std::span(&prompt.greedy[i], 1));
   }
   return compared;
-}
-
-double LogprobOf(const float* logits, size_t vocab, int32_t token) {
-  const double top = *std::max_element(logits, logits + vocab);
-  double sum = 0;
-  for (size_t i = 0; i < vocab; ++i) sum += std::exp(double{logits[i]} - top);
-  return double{logits[token]} - top - std::log(sum);
-}
-
-// A logprob differs by no more than its logit and the greatest difference of all logits do; each is
-// at most the relative error of the row times its norm. Beside that, rounding to fp32.
-double LogprobBound(const float* logits, size_t vocab, double relative) {
-  double squares = 0;
-  for (size_t i = 0; i < vocab; ++i) squares += double{logits[i]} * double{logits[i]};
-  return 2 * relative * std::sqrt(squares) + 1e-5;
 }
 
 double KvBound(const std::string& dtype) { return dtype == "fp32" ? 1e-5 : 2e-2; }

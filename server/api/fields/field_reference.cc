@@ -28,6 +28,7 @@ std::string PathsOf(EndpointSet endpoints) {
   if ((endpoints & kAtCompletions) != 0) names.emplace_back("completions");
   if ((endpoints & kAtChat) != 0) names.emplace_back("chat");
   if ((endpoints & kAtResponses) != 0) names.emplace_back("responses");
+  if ((endpoints & kAtAnthropic) != 0) names.emplace_back("messages");
   return names.size() == 3 ? "all three" : absl::StrJoin(names, ", ");
 }
 
@@ -73,7 +74,10 @@ std::string FieldReference() {
   page.append(
       "\n## Fields that are refused\n\nOther servers shape their answers by these. Here they are a "
       "400 with code `unsupported_parameter`,\nunless they are null or have a value that changes "
-      "nothing.\n\n| field | at | taken | why |\n|---|---|---|---|\n");
+      "nothing. So is a field that another endpoint with\ngenerated answers takes and this one "
+      "does "
+      "not know, unless it is false, 0, empty or its default.\n\n| field | at | taken | why "
+      "|\n|---|---|---|---|\n");
   for (const Field& field : AllFields()) {
     const auto* refused = std::get_if<RefusedRule>(&field.rule);
     if (refused == nullptr) continue;

@@ -1,5 +1,7 @@
 // ParseApiRequest: the body's fields by the rows of the table, then what fields say of each other.
 #include <boost/json.hpp>
+#include <map>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/fields/field.h"
@@ -105,6 +107,56 @@ FieldProblem CheckTogether(const json::object& fields, ApiRequest* request) {
   return request->endpoint == Endpoint::kChat ? CheckToolChoice(fields, request) : std::nullopt;
 }
 
+constexpr EndpointSet kGenerating = kAtOpenAi | kAtAnthropic;
+
+const char* PathOf(EndpointSet endpoints) {
+  if ((endpoints & kAtChat) != 0) return "it belongs to /v1/chat/completions";
+  if ((endpoints & kAtCompletions) != 0) return "it belongs to /v1/completions";
+  return (endpoints & kAtResponses) != 0 ? "it belongs to /v1/responses"
+                                         : "it belongs to /v1/messages";
+}
+
+// Fields that shape the output at other endpoints, by name, with the values that change nothing.
+// A field that those refuse is refused in the same words.
+using Foreign = std::map<std::string_view, RefusedRule>;
+
+Foreign ForeignTo(Endpoint endpoint) {
+  Foreign foreign;
+  for (const Field& field : AllFields()) {
+    if ((field.endpoints & kGenerating) == 0 || std::holds_alternative<NoEffectRule>(field.rule))
+      continue;
+    const auto* refused = std::get_if<RefusedRule>(&field.rule);
+    foreign[field.name] =
+        refused != nullptr ? *refused
+                           : RefusedRule{PathOf(field.endpoints),
+                                         {"false", "0", "0E0", "\"\"", "[]", "{}", field.preset}};
+  }
+  for (const Field& field : AllFields())
+    if ((field.endpoints & SetOf(endpoint)) != 0) foreign.erase(field.name);
+  return foreign;
+}
+
+// What one endpoint takes and another does not know is not dropped in silence by that one.
+FieldProblem CheckForeign(const json::object& fields, const RequestSettings& settings,
+                          ApiRequest* request) {
+  static const std::map<Endpoint, Foreign> kForeign = [] {
+    std::map<Endpoint, Foreign> all;
+    for (const Endpoint endpoint :
+         {Endpoint::kCompletions, Endpoint::kChat, Endpoint::kMessages, Endpoint::kResponses})
+      all[endpoint] = ForeignTo(endpoint);
+    return all;
+  }();
+  const auto found = kForeign.find(request->endpoint);
+  if (found == kForeign.end()) return std::nullopt;
+  for (const auto& [name, rule] : found->second) {
+    const json::value* value = fields.if_contains(name);
+    if (value == nullptr || value->is_null()) continue;
+    if (auto problem = ApplyRule(rule, std::string(name), *value, settings, request))
+      return problem;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
@@ -127,6 +179,7 @@ std::optional<ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body
     if (value == nullptr || value->is_null()) continue;
     if (auto problem = ApplyRule(field.rule, field.name, *value, settings, request)) return problem;
   }
+  if (auto problem = CheckForeign(*fields, settings, request)) return problem;
   if (auto problem = CheckNeeded(*fields, endpoint)) return problem;
   return CheckTogether(*fields, request);
 }

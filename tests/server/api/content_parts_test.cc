@@ -48,5 +48,28 @@ TEST_CASE("parts reach templates as they take them: as a list, or joined by line
   CHECK(rendered(kIterates) == "[system]s[user]<a><b>");
 }
 
+TEST_CASE("documents that a template has no place for are refused, not dropped") {
+  ApiRequest request;
+  REQUIRE_FALSE(ParseApiRequest(Endpoint::kChat,
+                                R"({"messages":[{"role":"user","content":"a"}],
+      "documents":[{"title":"t","text":"x"}]})",
+                                &request));
+  ServedModel model;
+  model.name = "demo";
+  auto tokenizer = Tokenizer::FromFolder(BATON_SOURCE_DIR "/models/demo");
+  REQUIRE(tokenizer.ok());
+  model.tokenizer = *std::move(tokenizer);
+  model.chat_template = Template(kPlain);
+  PromptText prompt;
+  const auto error = RenderMessages(model, request, {}, &prompt);
+  REQUIRE(error);
+  CHECK(error->param == "documents");
+  CHECK(error->code == "unsupported_parameter");
+  CHECK_THAT(error->message, Catch::Contains("has no place for documents"));
+  model.chat_template = Template("{% for d in documents %}<{{ d.text }}>{% endfor %}");
+  REQUIRE_FALSE(RenderMessages(model, request, {}, &prompt));
+  CHECK(prompt.text == "<x>");
+}
+
 }  // namespace
 }  // namespace baton

@@ -53,6 +53,45 @@ TEST_CASE("each field takes its good values and null, and refuses each of its ba
   CHECK(n_bodies > 800);
 }
 
+// Nothing that a client asks for is dropped in silence because it asked at another endpoint.
+TEST_CASE("a field that other endpoints take is refused by name, unless it changes nothing") {
+  const std::set<Endpoint> generating = {Endpoint::kCompletions, Endpoint::kChat,
+                                         Endpoint::kMessages, Endpoint::kResponses};
+  int n_refused = 0;
+  for (const Place& place : kPlaces) {
+    if (!generating.contains(place.endpoint)) continue;
+    std::set<std::string> own;
+    for (const Field& field : AllFields())
+      if ((field.endpoints & SetOf(place.endpoint)) != 0) own.insert(field.name);
+    for (const Field& field : AllFields()) {
+      const bool is_known = own.contains(field.name) ||
+                            std::holds_alternative<NoEffectRule>(field.rule) ||
+                            (field.endpoints & (kAtOpenAi | kAtAnthropic)) == 0;
+      if (is_known) continue;
+      ApiRequest request;
+      INFO(Body(place, field.name, "12.25"));
+      CHECK_FALSE(ParseApiRequest(place.endpoint, Body(place, field.name, "null"), &request));
+      const auto error =
+          ParseApiRequest(place.endpoint, Body(place, field.name, "12.25"), &request);
+      REQUIRE(error);
+      CHECK(error->status == 400);
+      CHECK(error->param == field.name);
+      CHECK(error->code == "unsupported_parameter");
+      ++n_refused;
+    }
+  }
+  CHECK(n_refused > 300);
+  const auto is_taken = [](Endpoint endpoint, const char* body) {
+    ApiRequest request;
+    return !ParseApiRequest(endpoint, body, &request);
+  };
+  // Defaults of other endpoints, as clients send them everywhere.
+  CHECK(is_taken(Endpoint::kMessages,
+                 R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"n":1,"seed":null,
+                     "presence_penalty":0,"frequency_penalty":0.0,"echo":false,"stop":[]})"));
+  CHECK(is_taken(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"}],"x_my_own":7})"));
+}
+
 TEST_CASE("a field stands once at an endpoint, and says what it is") {
   std::set<std::pair<Endpoint, std::string>> seen;
   for (const Field& field : AllFields()) {

@@ -27,13 +27,14 @@ std::string LongList(bool is_chat, const std::string& more) {
                       R"(,"max_tokens":3,"prompt_logprobs":1,)", more, "}");
 }
 
-// A server whose cluster computes when it is told to, and a client that has asked for a long list.
+// A server whose cluster computes when it is told to, and a client that has asked for a long list,
+// or with a body of its own.
 struct Asked {
   explicit Asked(const std::string& more, const std::string& path = "/v1/completions")
-      : client(served.port) {
+      : Asked(path, [&] { return LongList(path == "/v1/chat/completions", more); }) {}
+  Asked(const std::string& path, const std::function<std::string()>& body) : client(served.port) {
     served.generator->hold = true;
-    const bool is_chat = path == "/v1/chat/completions";
-    REQUIRE(client.Send(Post(path, LongList(is_chat, more))));
+    REQUIRE(client.Send(Post(path, body())));
     REQUIRE(served.WaitFor([&] { return served.generator->n_submitted > 0; }));
   }
   // Has each choice get its three tokens, and its end with the last one.
@@ -137,6 +138,39 @@ TEST_CASE("what a stream stores is written by the text thread, and can be asked 
   REQUIRE(stored.ok());
   CHECK(stored->status == 200);
   CHECK(json::parse(stored->body).at("prompt_logprobs") == first.at("prompt_logprobs"));
+}
+
+TEST_CASE("what a response tells of its request is written by the text thread, before its tokens") {
+  const bool stream = GENERATE(false, true);
+  CAPTURE(stream);
+  const json::object schema = {{"type", "object"}, {"description", std::string(60'000, 'x')}};
+  Asked asked("/v1/responses", [&] {
+    return json::serialize(json::object{
+        {"input", "hi"},
+        {"max_output_tokens", 3},
+        {"stream", stream},
+        {"text", {{"format", {{"type", "json_schema"}, {"name", "n"}, {"schema", schema}}}}}});
+  });
+  BusyTextThread busy(&asked.served);
+  asked.Compute();
+  REQUIRE(busy.WaitForJobs(1));
+  CHECK(asked.SmallOneIsAnswered());
+  CHECK(asked.client.received.empty());
+  busy.Release();
+  REQUIRE(asked.client.ReadUntil("\"total_tokens\""));
+  REQUIRE(asked.client.ReadUntil(stream ? "\n0\r\n" : "}"));
+  const std::vector<std::string> events = EventsIn(asked.client.received);
+  REQUIRE((stream ? events.size() > 4 : events.empty()));
+  for (size_t i = 0; i < events.size(); ++i) {
+    const json::value event = json::parse(events[i]);
+    CHECK(event.at("sequence_number") == i);
+    const bool is_whole = i < 2 || i + 1 == events.size();
+    REQUIRE(event.as_object().contains("response") == is_whole);
+    if (!is_whole) continue;
+    CHECK(event.at("response").at("text").at("format").at("schema") == schema);
+    CHECK(event.at("response").at("status") == (i < 2 ? "in_progress" : "incomplete"));
+    if (i < 2) CHECK(event.at("type") == (i == 0 ? "response.created" : "response.in_progress"));
+  }
 }
 
 TEST_CASE("a client that goes away leaves neither its list nor its request behind") {

@@ -5,6 +5,7 @@ use crate::byte_pairs::BytePairs;
 use crate::deadline::Deadline;
 use crate::error::Failure;
 use crate::word_cuts::WordCuts;
+use crate::word_windows::{WordWindows, WINDOW};
 use std::borrow::Cow;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{Model, ModelWrapper, NormalizerWrapper};
@@ -26,6 +27,7 @@ pub struct BytePairEncoder {
     letters: Vec<char>,         // the characters that stand for bytes, if the cuts are at byte level
     byte_ids: Vec<Option<u32>>, // of the letters, or what the bytes of an unknown character become
     unknown: Option<u32>,
+    longest: usize, // bytes of the longest token that a whole word may be
 }
 
 impl BytePairEncoder {
@@ -60,7 +62,11 @@ impl BytePairEncoder {
             |(left, right): &(String, String)| Some((id_of(left)?, id_of(right)?, id_of(&(left.clone() + right))?));
         let merges = merges.iter().map(ids).collect::<Option<Vec<_>>>()?;
         let pairs = BytePairs::new(merges.into_iter());
-        Some(BytePairEncoder { changes, cuts, pairs, letters, byte_ids, unknown })
+        let longest = match model.ignore_merges {
+            true => model.get_vocab().keys().map(String::len).max().unwrap_or(0),
+            false => 0,
+        };
+        Some(BytePairEncoder { changes, cuts, pairs, letters, byte_ids, unknown, longest })
     }
 
     /// Returns the text as the normalizers leave it.
@@ -94,6 +100,7 @@ impl BytePairEncoder {
         let mut symbols = Vec::new();
         let mut letters = String::new();
         let mut unlooked = 0;
+        let mut windows = None;
         self.cuts.cut(text, is_first, |word| {
             unlooked += word.len();
             if unlooked >= LOOK_EVERY {
@@ -104,7 +111,20 @@ impl BytePairEncoder {
                 ids.push(id);
                 return Ok(());
             }
-            self.spell(model, word, &mut symbols);
+            if word.len() > WINDOW {
+                let windows = windows.get_or_insert_with(|| WordWindows::new(&self.pairs));
+                let n_before = ids.len();
+                let mut speller = Speller::new(self, model, word);
+                let fill = |symbols: &mut Vec<u32>| {
+                    speller.spell(symbols, WINDOW);
+                    deadline.check(what)
+                };
+                if windows.merge(fill, ids)? {
+                    return Ok(());
+                }
+                ids.truncate(n_before); // a word that is cut nowhere is merged whole
+            }
+            Speller::new(self, model, word).spell(&mut symbols, usize::MAX);
             self.pairs.merge(&mut symbols);
             ids.append(&mut symbols);
             Ok(())
@@ -113,7 +133,7 @@ impl BytePairEncoder {
 
     /// Returns the id of a word that is a token and needs no merges.
     fn whole(&self, model: &BPE, word: &str, letters: &mut String) -> Option<u32> {
-        if !model.ignore_merges {
+        if word.len() > self.longest {
             return None;
         }
         if !self.cuts.is_byte_level {
@@ -123,37 +143,57 @@ impl BytePairEncoder {
         letters.extend(word.bytes().map(|byte| self.letters[byte as usize]));
         model.token_to_id(letters)
     }
+}
 
-    /// Writes the ids of a word's characters, or bytes, before any merge. What has no id becomes the ids of its bytes
-    /// or the unknown token, which is written before the next known one (as the crate does it).
-    fn spell(&self, model: &BPE, word: &str, symbols: &mut Vec<u32>) {
-        let mut pending = None;
-        let mut put = |id: Option<u32>, bytes: &[u8]| {
-            if id.is_some() {
-                symbols.extend(pending.take());
-                symbols.extend(id);
-                return;
-            }
-            let fallback = |&byte: &u8| self.byte_ids[byte as usize];
-            if model.byte_fallback && bytes.iter().all(|byte| fallback(byte).is_some()) {
-                symbols.extend(bytes.iter().filter_map(fallback));
-                return;
-            }
-            if !model.fuse_unk {
-                symbols.extend(pending);
-            }
-            pending = self.unknown;
-        };
-        if self.cuts.is_byte_level {
-            word.bytes().for_each(|byte| put(self.byte_ids[byte as usize], &[]));
-        } else {
-            for c in word.chars() {
-                let mut buffer = [0; 4];
-                let letter = c.encode_utf8(&mut buffer);
-                put(model.token_to_id(letter), letter.as_bytes());
+/// Writes the ids of a word's characters, or bytes, before any merge. What has no id becomes the ids of its bytes or the
+/// unknown token, which is written before the next known one (as the crate does it).
+struct Speller<'a> {
+    encoder: &'a BytePairEncoder,
+    model: &'a BPE,
+    rest: &'a str,        // of the word
+    pending: Option<u32>, // unknown
+}
+
+impl<'a> Speller<'a> {
+    fn new(encoder: &'a BytePairEncoder, model: &'a BPE, word: &'a str) -> Speller<'a> {
+        Speller { encoder, model, rest: word, pending: None }
+    }
+
+    /// Appends ids to `symbols` until they are `enough`, or a few more, or the word ends.
+    fn spell(&mut self, symbols: &mut Vec<u32>, enough: usize) {
+        let mut letters = self.rest.chars();
+        while symbols.len() < enough {
+            let Some(c) = letters.next() else { break };
+            let mut buffer = [0; 4];
+            let letter = c.encode_utf8(&mut buffer);
+            if self.encoder.cuts.is_byte_level {
+                letter.bytes().for_each(|byte| self.put(self.encoder.byte_ids[byte as usize], &[], symbols));
+            } else {
+                self.put(self.model.token_to_id(letter), letter.as_bytes(), symbols);
             }
         }
-        symbols.extend(pending);
+        self.rest = letters.as_str();
+        if self.rest.is_empty() {
+            symbols.extend(self.pending.take());
+        }
+    }
+
+    /// Writes what a character or byte becomes. `bytes`: those that may stand for it.
+    fn put(&mut self, id: Option<u32>, bytes: &[u8], symbols: &mut Vec<u32>) {
+        if id.is_some() {
+            symbols.extend(self.pending.take());
+            symbols.extend(id);
+            return;
+        }
+        let fallback = |&byte: &u8| self.encoder.byte_ids[byte as usize];
+        if self.model.byte_fallback && bytes.iter().all(|byte| fallback(byte).is_some()) {
+            symbols.extend(bytes.iter().filter_map(fallback));
+            return;
+        }
+        if !self.model.fuse_unk {
+            symbols.extend(self.pending);
+        }
+        self.pending = self.encoder.unknown;
     }
 }
 

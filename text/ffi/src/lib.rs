@@ -15,6 +15,7 @@ mod filters;
 mod grammar;
 mod grammar_source;
 mod json;
+mod long_word;
 mod methods;
 mod python;
 mod schema_check;
@@ -22,6 +23,7 @@ mod segment_cache;
 mod tests;
 mod tokenizer;
 mod word_cuts;
+mod word_windows;
 
 use chat_template::{ChatTemplate, RenderInput};
 use clock::CivilTime;

@@ -110,7 +110,7 @@ impl Tokenizer {
             Some(controls) => controls.binary_search(&[start as u32, end as u32]).is_ok(),
         };
         let cache = cache.filter(|_| !self.added_normalized.has_special());
-        let mut ids: Vec<u32> = Vec::with_capacity(bytes.len() / 2);
+        let mut ids: Vec<u32> = Vec::new();
         let allows_place = |place: Place| allows(place.start, place.end);
         let pieces = match cache.and_then(|_| self.added.split_bytes(bytes, allows_place)) {
             Some(pieces) => pieces,
@@ -121,6 +121,7 @@ impl Tokenizer {
             let encode = || self.encode_segment(checked(segment(), piece.start)?, piece.start, allows, deadline);
             match (piece.token, cache) {
                 (Some(id), _) => ids.push(id),
+                (None, None) if ids.is_empty() => ids = encode()?, // most texts are one segment
                 (None, None) => ids.extend(encode()?),
                 (None, Some((cache, salt))) => {
                     let is_first = piece.start == 0;
@@ -170,7 +171,7 @@ impl Tokenizer {
         deadline: Deadline,
     ) -> Result<Vec<u32>, Failure> {
         let text = encoder.normalize(text);
-        let mut ids = Vec::with_capacity(text.len() / 4);
+        let mut ids = Vec::with_capacity(text.len() / 2);
         for piece in self.added_normalized.split(&text, |_| false) {
             let part = &text[piece.start..piece.end];
             match piece.token {
