@@ -13,7 +13,9 @@ class CostFit {
  public:
   // begin: constants before the first measurement, with token > 0. Only token, pair and
   // extra_tokens change.
-  explicit CostFit(const PrefillCost& begin);
+  // anchor: for how many layers' word the proportions of `begin` count, so that a few noisy layers,
+  // or layers that are all alike, do not read all of their time as attention, or as the floor.
+  explicit CostFit(const PrefillCost& begin, double anchor = 0);
 
   // Adds a measured layer: `tokens` of one prompt or several, `pairs` (PrefillCost::Pairs), and the
   // layer's time. Ignored unless all are finite, tokens and seconds positive, pairs not negative.

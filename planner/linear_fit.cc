@@ -8,15 +8,54 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+constexpr int kTrusted = 8;  // first values, before which nothing usual is known
+constexpr double kNewest =
+    .1;                     // weight of the newest value in means, or one part of the first ones
+constexpr double kFar = 2;  // times the mean distance: values beyond that count for less
+constexpr double kMinSpread = .05, kMaxDistance = 2;
+
+template <typename Terms>
+double Dot(const Terms& a, const Terms& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <typename Terms>
+Terms Quotients(const Terms& a, const Terms& b) {
+  Terms quotients;
+  for (size_t i = 0; i < a.size(); ++i) quotients[i] = a[i] / b[i];
+  return quotients;
+}
+
+}  // namespace
 
 template <int kTerms>
 LinearFit<kTerms>::LinearFit(const Terms& begin, const Terms& units, const Rules& rules)
-    : units_(units), rules_(rules), coefficients_(begin) {
-  for (int i = 0; i < kTerms; ++i) {
-    BATON_CHECK(units[i] > 0 && begin[i] >= rules.min[i]);
-    min_[i] = rules.min[i] / units[i];
-    weights_[i] = begin[i] / units[i];
-  }
+    : units_(units),
+      rules_(rules),
+      min_(Quotients(rules.min, units)),
+      weights_(Quotients(begin, units)),
+      begin_(weights_),
+      coefficients_(begin) {
+  for (int i = 0; i < kTerms; ++i) BATON_CHECK(units[i] > 0 && begin[i] >= rules.min[i]);
+}
+
+// A machine that has changed moves the mean distance, too, so its values are soon trusted.
+template <int kTerms>
+double LinearFit<kTerms>::TrustIn(const Terms& shares) {
+  n_values_ = std::min(n_values_ + 1, kTrusted + 1);
+  const double newest = std::max(kNewest, 1.0 / n_values_);
+  if (const double begun = Dot(begin_, shares); begun > 0)
+    speed_ *= std::pow(1 / (begun * speed_), newest);
+  const double fitted = Dot(weights_, shares);  // as a share of the value
+  const double distance =
+      fitted > 0 ? std::min(std::abs(std::log(fitted)), kMaxDistance) : kMaxDistance;
+  const double usual = kFar * std::max(spread_, kMinSpread);
+  spread_ += newest * (distance - spread_);
+  return n_values_ > kTrusted && distance > usual ? usual / distance : 1;
 }
 
 template <int kTerms>
@@ -28,10 +67,11 @@ void LinearFit<kTerms>::Add(const Terms& features, double value) {
     if (!(features[i] >= 0 && std::isfinite(features[i]))) return;
     shares[i] = features[i] * units_[i] / value;
   }
+  const double trust = TrustIn(shares);
   for (int i = 0; i < kTerms; ++i) {
     for (int j = 0; j < kTerms; ++j)
-      products_[i][j] = rules_.keep * products_[i][j] + shares[i] * shares[j];
-    sums_[i] = rules_.keep * sums_[i] + shares[i];
+      products_[i][j] = rules_.keep * products_[i][j] + trust * shares[i] * shares[j];
+    sums_[i] = rules_.keep * sums_[i] + trust * shares[i];
   }
   weights_ = Solve();
   for (int i = 0; i < kTerms; ++i) coefficients_[i] = weights_[i] * units_[i];
@@ -64,8 +104,9 @@ bool LinearFit<kTerms>::SolveWith(unsigned fixed, Terms* weights) const {
       rows[i][kTerms] = min_[i];
       continue;
     }
-    for (int j = 0; j < kTerms; ++j) rows[i][j] = products_[i][j] + (i == j ? rules_.prior : 0);
-    rows[i][kTerms] = sums_[i] + rules_.prior * weights_[i];
+    for (int j = 0; j < kTerms; ++j) rows[i][j] = products_[i][j];
+    rows[i][i] += rules_.prior + Anchor(i);
+    rows[i][kTerms] = sums_[i] + rules_.prior * weights_[i] + Anchor(i) * speed_ * begin_[i];
   }
   for (int i = 0; i < kTerms; ++i) {  // Gauss-Jordan; the prior keeps pivots from zero
     int pivot = i;
@@ -90,8 +131,8 @@ double LinearFit<kTerms>::Badness(const Terms& weights) const {
   double badness = 0;
   for (int i = 0; i < kTerms; ++i) {
     for (int j = 0; j < kTerms; ++j) badness += weights[i] * products_[i][j] * weights[j];
-    const double moved = weights[i] - weights_[i];
-    badness += rules_.prior * moved * moved - 2 * sums_[i] * weights[i];
+    const double moved = weights[i] - weights_[i], off = weights[i] - speed_ * begin_[i];
+    badness += rules_.prior * moved * moved + Anchor(i) * off * off - 2 * sums_[i] * weights[i];
   }
   return badness;
 }

@@ -64,7 +64,8 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   for (const Incarnation worker : plan().PrefillWorkers())
     timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
   timeline_.rounds = static_cast<int>(plan().n_rounds());
-  timeline_.predicted = absl::Seconds(plan().first_token_seconds);
+  timeline_.predicted = absl::Seconds(plan().first_token_seconds + plan().offset_seconds);
+  timeline_.predicted_queue = absl::Seconds(plan().queue_seconds);
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
   timeline_.push = plan().push;
   timeline_.has_handoff = plan().decode != 0 && plan().decode != plan().prefill();
@@ -258,7 +259,7 @@ void Attempt::OnGivenUp(const std::vector<CachedPrefix>& kept, absl::Time now) {
 
 void Attempt::NoteOutcome(absl::Time now) {
   if (!surprised_ && plan().first_token_seconds > 0)
-    outcome_ = absl::FDivDuration(now - sent_, timeline_.predicted);
+    outcome_ = absl::ToDoubleSeconds(now - sent_) / plan().first_token_seconds;
 }
 
 void Attempt::BearLateness(absl::Duration late) {

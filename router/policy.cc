@@ -272,6 +272,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
               .score = scores[best],
               .predicted_seconds = FirstTokenOf(pair) + KvLateSeconds(pair, spec) + next,
               .first_token_seconds = FirstTokenOf(pair),
+              .queue_seconds = FirstTokenOf(pair) - pair.source->prompt_seconds,
               .gap_seconds = GapSeconds(pair, spec)};
 }
 

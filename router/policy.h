@@ -126,6 +126,8 @@ struct Plan {
   double score = 0;                   // predicted, with what others lose
   double predicted_seconds = 0;       // until the second token, from now on
   double first_token_seconds = 0;     // predicted, from now on
+  double queue_seconds = 0;           // of these before the prompt begins, one worker alone
+  double offset_seconds = 0;          // what such predictions lack (planner/plan_offset.h)
   double gap_seconds = 0;             // predicted, mean time between tokens; 0: unknown
   RelayPush push = RelayPush::kNone;  // kNone without a relay
   bool operator==(const Plan&) const = default;

@@ -81,10 +81,17 @@ double RoomWaitSeconds(const WorkerAnnounce& about, const Ledger::Account& accou
   return CapacityWaitSeconds(room, std::move(held), pages);
 }
 
+PlanOffset::Kind KindOf(const Plan& plan) {
+  return {.hands_over = plan.decode != 0 && plan.decode != plan.prefill(),
+          .waits = plan.queue_seconds > 0};
+}
+
 }  // namespace
 
 void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio) {
   record_.Add(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()), ratio);
+  if (!plan.is_relay() && plan.first_token_seconds > 0 && ratio > 0)
+    offsets_.Add(KindOf(plan), plan.first_token_seconds, ratio * plan.first_token_seconds);
 }
 
 absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) const {
@@ -196,6 +203,14 @@ bool Predictor::Fits(const AttemptSpec& spec) const {
 
 std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
                                       const std::vector<Incarnation>& avoid, absl::Time now) const {
+  std::optional<Plan> plan = Best(spec, avoid, now);
+  if (plan && !plan->is_relay())
+    plan->offset_seconds = offsets_.Of(KindOf(*plan), plan->first_token_seconds);
+  return plan;
+}
+
+std::optional<Plan> Predictor::Best(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
+                                    absl::Time now) const {
   const PlanKinds kinds = local_ ? PlanKinds::kSparing : PlanKinds::kByRole;
   std::vector<Candidate> candidates = Candidates(spec, avoid, now);
   std::optional<Plan> plan = ChoosePlan(candidates, spec, kinds);

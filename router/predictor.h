@@ -3,6 +3,7 @@
 // far earlier predictions were off. Part of the Router, on its thread.
 #pragma once
 
+#include "planner/plan_offset.h"
 #include "router/ledger.h"
 #include "router/membership.h"
 
@@ -37,6 +38,8 @@ class Predictor {
   void OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio);
 
  private:
+  std::optional<Plan> Best(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
+                           absl::Time now) const;
   struct KnownCosts {  // for workers that have not measured theirs
     PrefillCost prefill;
     StepCost step;
@@ -53,6 +56,7 @@ class Predictor {
   const Membership& members_;
   const Ledger& ledger_;
   PlanRecord record_;
+  PlanOffset offsets_;
 };
 
 }  // namespace baton

@@ -84,9 +84,10 @@ struct Timeline {
   // relay. The prefill times above are the tail's.
   std::string prefill_heads{};
   // The last attempt: tokens that each rank computed; time from sent to first token, predicted and
-  // taken (zero: no token came); predicted mean time between tokens (zero: unknown).
+  // taken (zero: no token came; zero predicted: unknown); predicted mean time between tokens (zero:
+  // unknown); of the predicted time to the first token, that before the prompt begins.
   std::vector<int32_t> slices{};
-  absl::Duration predicted{}, took{}, predicted_gap{};
+  absl::Duration predicted{}, took{}, predicted_gap{}, predicted_queue{};
   RelayPush push = RelayPush::kNone;  // which ranks of a relay hand KV over
   bool has_handoff = false;           // the last attempt: its KV goes to another worker to decode
   int attempts = 1;

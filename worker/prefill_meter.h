@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 
 #include "engine/kv/kv_layout.h"
+#include "engine/model/model_desc.h"
 #include "planner/cost_fit.h"
 
 namespace baton {
@@ -26,12 +27,18 @@ struct PromptStep {
   int max_tokens = 512;
 };
 
+// Operations of attention per pair of a query and a key, over those of the linear layers per token;
+// 0 for a model without sizes.
+double PairShareOf(const ModelDesc& model);
+
 class PrefillMeter {
  public:
   // shape: ShapeOfCost. step: what steps of prompts alone keep to.
+  // pair_share: what a pair of a query and a key costs, as a share of a token in the linear layers,
+  // as far as the model tells (PairShareOf); 0: unknown. Counts where steps tell little.
   // first: the cost until steps have shown another one, which for long prompts only a long prompt
   // does; empty: not known. CHECKs that `first` has the same number of layers.
-  PrefillMeter(const PrefillCost& shape, const PromptStep& step,
+  PrefillMeter(const PrefillCost& shape, const PromptStep& step, double pair_share = 0,
                const std::optional<PrefillCost>& first = {});
 
   // Adds a sample: all layers of `tokens` prompt tokens with `pairs` (query, key) pairs took
@@ -47,6 +54,7 @@ class PrefillMeter {
  private:
   const PrefillCost shape_;
   const PromptStep step_;
+  const double pair_share_;
   // Empty until the first step if no first cost was given.
   std::optional<CostFit> fit_;
   int32_t fitted_tokens_ = 0;

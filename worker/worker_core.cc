@@ -90,7 +90,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
                      {.time = options.prompt_step.time,
                       .min_tokens = options.prompt_step.min_tokens,
                       .max_tokens = limits_.max_step_tokens},
-                     facts.first_cost) {
+                     PairShareOf(backend->model()), facts.first_cost) {
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);

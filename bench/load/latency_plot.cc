@@ -34,13 +34,12 @@ class Axis {
   explicit Axis(const std::vector<double>& sorted)
       : low_(std::log10(std::max(kMinMs, sorted.front())) - 0.05),
         high_(std::log10(std::max(kMinMs, sorted.back())) + 0.05) {}
-  double X(double ms) const {
-    const double share = (std::log10(std::max(kMinMs, ms)) - low_) / (high_ - low_);
-    return kLeft + share * (kWidth - kLeft - kRight);
+  double Share(double ms) const {  // of the axis, from its low end
+    return (std::log10(std::max(kMinMs, ms)) - low_) / (high_ - low_);
   }
+  double X(double ms) const { return kLeft + Share(ms) * (kWidth - kLeft - kRight); }
   int BarOf(double ms) const {
-    const double share = (std::log10(std::max(kMinMs, ms)) - low_) / (high_ - low_);
-    return std::clamp(static_cast<int>(share * kBars), 0, kBars - 1);
+    return std::clamp(static_cast<int>(Share(ms) * kBars), 0, kBars - 1);
   }
   // Values for the axis: 1, 2 and 5 times powers of ten; where they are too few, more of them.
   std::vector<double> Ticks() const {
@@ -125,19 +124,59 @@ void AddPanel(const std::string& title, const Distribution& values, double y, st
   AddPercentiles(values, axis, top, bottom, svg);
 }
 
+// Later turns of conversations: a dot each, and the median of each tenth of the axis.
+void AddHits(const SessionSummary& sessions, double y, std::string* svg) {
+  constexpr int kTenths = 10;
+  const double top = y + kTop, bottom = y + kPanel - kBottom;
+  absl::StrAppendFormat(
+      svg,
+      "<text x=\"%.1f\" y=\"%.1f\" class=\"title\">TTFT of later turns by the cached "
+      "share of the prompt, %d turns</text>\n",
+      kLeft, y + 16, sessions.later.size());
+  if (sessions.later.empty()) {
+    AddText(kWidth / 2, (top + bottom) / 2, "middle", "no values", svg);
+    return;
+  }
+  const Axis axis(Distribution(LaterTtfts(sessions, 0, 2)).values);
+  const auto x_of = [](double share) {
+    return kLeft + std::min(share, 1.0) * (kWidth - kLeft - kRight);
+  };
+  const auto y_of = [&](double ms) { return bottom - axis.Share(ms) * (bottom - top); };
+  for (const LaterTurn& turn : sessions.later)
+    absl::StrAppendFormat(svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n", x_of(turn.cached),
+                          y_of(turn.ttft_ms));
+  AddLine(kLeft, bottom, kWidth - kRight, bottom, "axis", svg);
+  AddLine(kLeft, top, kLeft, bottom, "axis", svg);
+  for (int i = 0; i <= kTenths; i += 2)
+    AddText(x_of(i / 10.0), bottom + 19, "middle", absl::StrFormat("%d %%", 10 * i), svg);
+  for (const double ms : axis.Ticks()) {
+    AddLine(kLeft - 5, y_of(ms), kLeft, y_of(ms), "axis", svg);
+    AddText(kLeft - 8, y_of(ms) + 4, "end", Ms(ms), svg);
+  }
+  for (int i = 0; i < kTenths; ++i) {
+    const double from = i / 10.0, to = i + 1 == kTenths ? 2 : (i + 1) / 10.0;
+    const std::vector<double> ttfts = LaterTtfts(sessions, from, to);
+    if (ttfts.empty()) continue;
+    const double median = y_of(Distribution(ttfts).percentile(50));
+    AddLine(x_of(from), median, x_of(to), median, "mark", svg);
+  }
+}
+
 }  // namespace
 
-std::string LatencyPlot(const LoadSummary& sum, const std::string& label) {
+std::string LatencyPlot(const LoadSummary& sum, const std::string& label,
+                        const SessionSummary* sessions) {
   const auto values_of = [&](const char* name) -> Distribution {
     for (const LoadMetric& metric : sum.metrics)
       if (metric.name == name) return metric.values;
     return Distribution({});
   };
-  const double height = kHead + 2 * kPanel;
+  const double height = kHead + (sessions == nullptr ? 2 : 3) * kPanel;
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f "
       "%.0f\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n"
-      "<style>rect{fill:#3b78c2}.axis{stroke:#555}.mark{stroke:#c2452d;stroke-dasharray:4 3}"
+      "<style>rect{fill:#3b78c2}circle{fill:#3b78c2;fill-opacity:.5}.axis{stroke:#555}.mark{stroke:"
+      "#c2452d;stroke-dasharray:4 3}"
       ".title{font-weight:bold}</style>\n"
       "<path d=\"M0 0h%.0fv%.0fh-%.0fz\" fill=\"#fff\"/>\n",
       kWidth, height, kWidth, height, kWidth, height, kWidth);
@@ -148,6 +187,7 @@ std::string LatencyPlot(const LoadSummary& sum, const std::string& label) {
           &svg);
   AddPanel("Time to first token (TTFT)", values_of("ttft"), kHead, &svg);
   AddPanel("Gaps between tokens (ITL)", values_of("itl"), kHead + kPanel, &svg);
+  if (sessions != nullptr) AddHits(*sessions, kHead + 2 * kPanel, &svg);
   absl::StrAppend(&svg, "</svg>\n");
   return svg;
 }

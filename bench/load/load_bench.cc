@@ -212,9 +212,10 @@ void PrintPredictions(const MetricsPage& page, boost::json::object* object) {
   }
 }
 
-absl::Status WritePlot(const std::string& path, const LoadSummary& sum, const std::string& label) {
+absl::Status WritePlot(const std::string& path, const LoadSummary& sum, const std::string& label,
+                       const std::optional<SessionSummary>& sessions) {
   std::ofstream file(path);
-  file << LatencyPlot(sum, label);
+  file << LatencyPlot(sum, label, sessions ? &*sessions : nullptr);
   if (file.flush()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("--plot ", path, ": cannot be written; give a file in a folder that is there"));
@@ -240,7 +241,7 @@ absl::StatusOr<int> LoadBench::Measure() {
     std::printf("%s\n", boost::json::serialize(object).c_str());
   }
   if (!options_.plot_file.empty())
-    RETURN_IF_ERROR(WritePlot(options_.plot_file, sum, options_.label));
+    RETURN_IF_ERROR(WritePlot(options_.plot_file, sum, options_.label, run.sessions));
   return sum.failed == 0 ? 0 : 1;
 }
 

@@ -10,6 +10,11 @@
 #include "bench/load/metrics_page.h"
 
 namespace baton {
+namespace {
+
+constexpr double kAllCached = 2;  // above every share
+
+}  // namespace
 
 WorkerCounters WorkerCounters::Since(const WorkerCounters& before) const {
   return {kv_bytes - before.kv_bytes, computed - before.computed, reused - before.reused};
@@ -43,11 +48,23 @@ SessionSummary SummarizeSessions(const std::vector<SessionOutcome>& sessions) {
       ++sum.n_turns;
       sum.n_prompt += out.n_prompt;
       sum.n_cached += std::max(out.n_cached, 0);
-      (turn == 0 ? sum.first_ttft_ms : sum.later_ttft_ms).push_back(out.ttft_ms());
+      if (turn == 0)
+        sum.first_ttft_ms.push_back(out.ttft_ms());
+      else
+        sum.later.push_back(
+            {.cached = std::max(out.n_cached, 0) / std::max(1.0, 1.0 * out.n_prompt),
+             .ttft_ms = out.ttft_ms()});
       sum.digest = XXH64(out.tokens.data(), out.tokens.size() * sizeof(int32_t), sum.digest);
     }
   }
   return sum;
+}
+
+std::vector<double> LaterTtfts(const SessionSummary& sum, double from, double to) {
+  std::vector<double> ttfts;
+  for (const LaterTurn& turn : sum.later)
+    if (turn.cached >= from && turn.cached < to) ttfts.push_back(turn.ttft_ms);
+  return ttfts;
 }
 
 void PrintSessions(const SessionSummary& sum, const WorkerCounters* workers) {
@@ -60,11 +77,21 @@ void PrintSessions(const SessionSummary& sum, const WorkerCounters* workers) {
     std::printf("  workers: KV handed over %.2f MB, prompt tokens computed %.0f, cached %.0f\n",
                 workers->kv_bytes / 1e6, workers->computed, workers->reused);
   }
-  for (const auto& [name, values] :
-       {std::pair{"first turns", &sum.first_ttft_ms}, {"later turns", &sum.later_ttft_ms}}) {
-    const Distribution ttft(*values);
-    std::printf("  ttft of %s  n %zu  p50 %.2f  p90 %.2f  p99 %.2f ms\n", name, values->size(),
-                ttft.percentile(50), ttft.percentile(90), ttft.percentile(99));
+  const auto print = [](const std::string& name, const std::vector<double>& values) {
+    const Distribution ttft(values);
+    std::printf("  ttft of %s  n %zu  p50 %.2f  p90 %.2f  p99 %.2f ms\n", name.c_str(),
+                values.size(), ttft.percentile(50), ttft.percentile(90), ttft.percentile(99));
+  };
+  print("first turns", sum.first_ttft_ms);
+  print("later turns", LaterTtfts(sum, 0, kAllCached));
+  double from = 0;
+  for (const double to : {.5, .8, .9, .95, kAllCached}) {
+    const std::vector<double> ttfts = LaterTtfts(sum, from, to);
+    if (!ttfts.empty())
+      print(
+          absl::StrFormat("those with %.0f to %.0f %% cached", 100 * from, 100 * std::min(to, 1.0)),
+          ttfts);
+    from = to;
   }
 }
 
@@ -77,8 +104,8 @@ void AddSessions(const SessionSummary& sum, const WorkerCounters* workers,
                            {"cached_tokens", sum.n_cached},
                            {"answers_digest", absl::StrFormat("%016x", sum.digest)}};
   for (const auto& [name, values] :
-       {std::pair{"first", &sum.first_ttft_ms}, {"later", &sum.later_ttft_ms}}) {
-    const Distribution ttft(*values);
+       {std::pair{"first", sum.first_ttft_ms}, {"later", LaterTtfts(sum, 0, kAllCached)}}) {
+    const Distribution ttft(values);
     json[absl::StrFormat("%s_ttft_p50_ms", name)] = ttft.percentile(50);
     json[absl::StrFormat("%s_ttft_p99_ms", name)] = ttft.percentile(99);
   }

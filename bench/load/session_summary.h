@@ -22,13 +22,23 @@ struct WorkerCounters {
 // Reads the pages of all workers. urls: http://HOST:PORT each.
 absl::StatusOr<WorkerCounters> ReadWorkerCounters(const std::vector<std::string>& urls);
 
+// A turn behind the first of its conversation.
+struct LaterTurn {
+  double cached = 0;  // share of the prompt whose KV was found cached, as the answer tells
+  double ttft_ms = 0;
+};
+
 struct SessionSummary {
   int n_conversations = 0, n_whole = 0;
   int n_turns = 0;                     // answered
   int64_t n_prompt = 0, n_cached = 0;  // tokens of their prompts, as the answers tell
-  std::vector<double> first_ttft_ms, later_ttft_ms;
+  std::vector<double> first_ttft_ms;
+  std::vector<LaterTurn> later;
   uint64_t digest = 0;  // of the tokens of all answers, in order
 };
+
+// Times to first token of later turns whose cached share is at least `from` and less than `to`.
+std::vector<double> LaterTtfts(const SessionSummary& sum, double from, double to);
 
 SessionSummary SummarizeSessions(const std::vector<SessionOutcome>& sessions);
 

@@ -194,7 +194,7 @@ TEST_CASE("answers make the digest of sessions, in order of conversations and tu
   CHECK(sum.n_prompt == 30);
   CHECK(sum.n_cached == 12);
   CHECK(sum.first_ttft_ms.size() == 2);
-  CHECK(sum.later_ttft_ms.size() == 1);
+  CHECK(sum.later.size() == 1);
   CHECK(SummarizeSessions({session({{1, 2}, {3}}), session({{4}})}).digest == sum.digest);
   CHECK(SummarizeSessions({session({{1, 2}, {5}}), session({{4}})}).digest != sum.digest);
   boost::json::object json;

@@ -54,6 +54,20 @@ TEST_CASE("a plot of nothing, of one value and of values without time is a pictu
   CHECK(Count(one, "nan") == 0);
 }
 
+TEST_CASE("conversations add a panel: TTFT of later turns over what was cached") {
+  SessionSummary sessions;
+  for (int i = 0; i < 20; ++i)
+    sessions.later.push_back({.cached = 0.05 + i / 20.0, .ttft_ms = 400.0 - 18 * i});
+  const std::string svg = LatencyPlot(SummaryOf({5}, {1}), "x", &sessions);
+  CHECK_THAT(svg, Contains("by the cached share of the prompt, 20 turns"));
+  CHECK(Count(svg, "<circle") == 20);
+  CHECK(Count(svg, "class=\"mark\"") == 6 + 10);  // a median for each tenth
+  CHECK(Count(svg, "nan") == 0);
+  CHECK(LaterTtfts(sessions, 0, .5).size() + LaterTtfts(sessions, .5, 2).size() == 20);
+  const SessionSummary none;
+  CHECK(Count(LatencyPlot(SummaryOf({5}, {1}), "x", &none), "no values") == 1);
+}
+
 TEST_CASE("a run's wait ends when enough have ended, or at its time") {
   RunProgress progress(3, 0);
   CHECK(progress.Await(0, absl::Now()));

@@ -83,6 +83,54 @@ TEST_CASE("layers that are all alike leave nothing unbounded") {
   CHECK(WorstError(fit.cost(), Truth()) < 0.02);
 }
 
+// A small model's first steps: chunks of short prompts, their times off by a third and some held up
+// by other processes, and nothing that tells attention from linear layers.
+TEST_CASE("a few noisy layers are read in the model's proportions") {
+  PrefillCost truth = Truth();
+  truth.extra_tokens = 0;
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    PrefillCost begin = truth;
+    begin.token *= 2;  // its first step was held up
+    begin.pair *= 2;
+    CostFit fit(begin, 0.05);
+    for (int i = 0; i < 6; ++i) {
+      const double tokens = std::uniform_int_distribution(100, 300)(random);
+      const double held_up = i == 2 ? 3 : 1;
+      const double noise = std::exp(.15 * std::normal_distribution<double>()(random));
+      fit.Add(tokens, CausalPairs(tokens, 0), truth.Layer(tokens, 0) * noise * held_up);
+    }
+    CHECK(fit.cost().Layer(200, 0) == Approx(truth.Layer(200, 0)).epsilon(.5));
+    CHECK(fit.cost().token > truth.token / 2);
+    CHECK(fit.cost().pair < 3 * truth.pair);
+    CHECK(fit.cost().Layer(512, 8192) == Approx(truth.Layer(512, 8192)).epsilon(.6));
+  }
+}
+
+TEST_CASE("the proportions of the model give way to what layers show") {
+  std::mt19937 random(5);
+  PrefillCost begin = Truth();
+  begin.pair /= 3;  // attention is computed less well than linear layers
+  begin.extra_tokens = 0;
+  CostFit fit(begin, 0.05);
+  for (int i = 0; i < 100; ++i) AddRandomLayer(Truth(), 0.05, random, fit);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.1);
+}
+
+TEST_CASE("layers that others held up count for less") {
+  std::mt19937 random(6);
+  CostFit fit(Guess());
+  for (int i = 0; i < 500; ++i) {
+    const double tokens = std::uniform_int_distribution(16, 2048)(random);
+    const double before = 64.0 * std::uniform_int_distribution(0, 255)(random);
+    const double noise = std::exp(.03 * std::normal_distribution<double>()(random));
+    const double held_up = i % 10 == 3 ? 4 : 1;
+    fit.Add(tokens, Truth().Pairs(tokens, before), Truth().Layer(tokens, before) * noise * held_up);
+  }
+  CHECK(WorstError(fit.cost(), Truth()) < 0.05);
+}
+
 TEST_CASE("nonsense is ignored") {
   CostFit fit(Guess());
   const double infinity = std::numeric_limits<double>::infinity();

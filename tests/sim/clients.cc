@@ -204,6 +204,7 @@ void Clients::OnToken(const EmitToken& token) {
           "request %x got wrong log-probabilities of its prompt at %d", request.id, n);
   ++request.n_got;
   ++counts_.tokens;
+  request.last_token_us = agenda_->now_us();
   if (n == 0) request.first_token_us = agenda_->now_us();
   if (n == 0 && swarm_.long_request >= 0) CheckOvertaking(request);
   agenda_->Trace("client %x: token %d is %d", request.id, token.index, token.token);
@@ -238,6 +239,7 @@ void Clients::OnEnd(const EmitEnd& end) {
   counts_.attempts += static_cast<uint64_t>(end.timeline.attempts);
   agenda_->Trace("client %x: end, reason %d, %s", request.id, static_cast<int>(end.reason),
                  end.status.ToString());
+  NoteForetold(end.timeline, &request);
   const bool whole = request.n_got == request.tokens.size();
   switch (end.reason) {
     case EndReason::kLength:
@@ -278,6 +280,23 @@ void Clients::OnEnd(const EmitEnd& end) {
       ++counts_.failed;
       return;
   }
+}
+
+void Clients::NoteForetold(const Timeline& timeline, Request* request) {
+  if (timeline.attempts > 1 || timeline.took == absl::ZeroDuration()) return;
+  const auto gaps = static_cast<double>(request->n_got) - 1;
+  const auto gap_us = static_cast<double>(request->last_token_us - request->first_token_us);
+  request->foretold = {.predicted = absl::ToDoubleSeconds(timeline.predicted),
+                       .took = absl::ToDoubleSeconds(timeline.took),
+                       .predicted_gap = absl::ToDoubleSeconds(timeline.predicted_gap),
+                       .gap = gaps > 0 ? gap_us / gaps / 1e6 : 0};
+}
+
+std::vector<Foretold> Clients::Predictions() const {
+  std::vector<Foretold> predictions;
+  for (const auto& request : requests_)
+    if (request->foretold) predictions.push_back(*request->foretold);
+  return predictions;
 }
 
 std::vector<double> Clients::TimesToFirstToken() const {

@@ -4,10 +4,12 @@
 // log-probabilities of its prompt, which come with the first token, once.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,14 @@ struct ClientCounts {
   uint64_t lost = 0;  // requests that ended because the router was lost
 
   void Add(const ClientCounts& other);
+};
+
+// What the plan of a request's last attempt said, and what came: seconds, 0: unknown.
+struct Foretold {
+  double predicted = 0, took = 0;     // from the attempt to the first token
+  double predicted_gap = 0, gap = 0;  // mean time between tokens
+  double ttft_error() const { return std::abs(took / predicted - 1); }
+  double gap_error() const { return std::abs(gap / predicted_gap - 1); }
 };
 
 class Clients {
@@ -50,6 +60,8 @@ class Clients {
   const ClientCounts& counts() const { return counts_; }
   // Returns seconds, in order of arrival, for requests that got a token.
   std::vector<double> TimesToFirstToken() const;
+  // In order of arrival, for requests that were served by one attempt.
+  std::vector<Foretold> Predictions() const;
   std::string DescribeRunning() const;
 
  private:
@@ -66,7 +78,8 @@ class Clients {
     int cancel_after = -1;  // tokens
     bool cancelled = false, ended = false;
     int64_t deadline_us = INT64_MAX;
-    int64_t arrived_us = 0, first_token_us = 0;  // 0: none
+    int64_t arrived_us = 0, first_token_us = 0, last_token_us = 0;  // 0: none
+    std::optional<Foretold> foretold{};
   };
   GenerateRequest Draw();
   void ContinueConversation(GenerateRequest* request);
@@ -75,6 +88,7 @@ class Clients {
   int64_t NextArrivalUs();
   void Expect(Request* request);
   void CheckOvertaking(const Request& request);
+  static void NoteForetold(const Timeline& timeline, Request* request);
   Request& Find(RequestId id);
 
   const Swarm& swarm_;

@@ -45,6 +45,7 @@ struct Outcome {
   uint64_t n_events_of_requests = 0;    // until the end of the last request
   int64_t healing_us = 0;               // from the end of all faults to the end of the last request
   std::vector<double> ttfts;            // seconds, in order of arrival, of this run only
+  std::vector<Foretold> foretold{};     // in order of arrival
   std::vector<WantedWorkers> wanted{};  // at each arrival, in order
   std::string violation;                // empty: all promises held
   FaultCounts faults;

@@ -28,6 +28,20 @@ WorkerPlan Worker(Role role, int64_t step_us, int64_t token_us, double pair_us) 
 
 }  // namespace
 
+Distribution ReplayResult::TtftErrors() const {
+  std::vector<double> errors;
+  for (const Foretold& each : foretold)
+    if (each.predicted > 0) errors.push_back(each.ttft_error());
+  return Distribution(std::move(errors));
+}
+
+Distribution ReplayResult::GapErrors() const {
+  std::vector<double> errors;
+  for (const Foretold& each : foretold)
+    if (each.predicted_gap > 0 && each.gap > 0) errors.push_back(each.gap_error());
+  return Distribution(std::move(errors));
+}
+
 ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluster& cluster) {
   Swarm swarm;
   swarm.seed = 1;
@@ -57,6 +71,7 @@ ReplayResult Replay(const std::vector<LoadRequest>& requests, const ReplayCluste
   Outcome outcome = RunSwarm(swarm);
   return {.ttfts = std::move(outcome.ttfts),
           .relays = outcome.faults.relays,
+          .foretold = std::move(outcome.foretold),
           .wanted = std::move(outcome.wanted),
           .violation = std::move(outcome.violation)};
 }

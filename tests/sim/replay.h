@@ -30,9 +30,13 @@ struct ReplayCluster {
 struct ReplayResult {
   std::vector<double> ttfts;  // seconds, in order of arrival
   uint64_t relays = 0;
+  std::vector<Foretold> foretold{};     // in order of arrival
   std::vector<WantedWorkers> wanted{};  // at each arrival, in order
   std::string violation;                // empty: every stream was right
   Distribution distribution() const { return Distribution(ttfts); }
+  // |actual / predicted - 1| of the time to the first token, and of the mean time between tokens.
+  Distribution TtftErrors() const;
+  Distribution GapErrors() const;
 };
 
 // Runs the requests, which are in order of arrival.

@@ -75,6 +75,12 @@ std::string Figures(const Distribution& ttfts) {
                          ttfts.percentile(99));
 }
 
+// How far off nine of ten predictions were, in percent: of the first token, of the gaps.
+std::string Errors(const ReplayResult& result) {
+  return absl::StrFormat("%4.0f %4.0f", 100 * result.TtftErrors().percentile(90),
+                         100 * result.GapErrors().percentile(90));
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
@@ -82,9 +88,11 @@ int Main(int argc, char** argv) {
     return 1;
   }
   SetLog(LogLevel::kError, "replay");
-  std::printf("simulation: seconds to the first token\n%24s%27s%28s\n", "", "relays off",
-              "relays on");
-  std::printf("%8s%8s%8s %s %s   on / off: mean, p99\n", "time x", "seed", "relays",
+  std::printf(
+      "simulation: seconds to the first token; relays off: p90 of |actual / predicted - 1| "
+      "in percent, of the first token and of the time between tokens\n%24s%27s%28s\n",
+      "", "relays off", "relays on");
+  std::printf("%8s%8s%8s %s %s   on / off: mean, p99  p90 %%\n", "time x", "seed", "relays",
               "    mean      p50      p99 ", "    mean      p50      p99 ");
   for (const double time_scale : arguments.time_scales) {
     for (int seed = 1; seed <= arguments.seeds; ++seed) {
@@ -107,9 +115,10 @@ int Main(int argc, char** argv) {
         return 2;
       }
       const Distribution without = off.distribution(), with = on.distribution();
-      std::printf("%8.2f%8d%8d %s %s   %.3f %.3f\n", time_scale, seed, static_cast<int>(on.relays),
-                  Figures(without).c_str(), Figures(with).c_str(), with.mean() / without.mean(),
-                  with.percentile(99) / without.percentile(99));
+      std::printf("%8.2f%8d%8d %s %s   %.3f %.3f  %s\n", time_scale, seed,
+                  static_cast<int>(on.relays), Figures(without).c_str(), Figures(with).c_str(),
+                  with.mean() / without.mean(), with.percentile(99) / without.percentile(99),
+                  Errors(off).c_str());
       std::fflush(stdout);
     }
   }

@@ -89,6 +89,23 @@ TEST_CASE(
   }
 }
 
+// Workers know their costs here, so what is left are messages, promises and prompts that come
+// later.
+TEST_CASE("times to the first token and between tokens are predicted, best on idle workers") {
+  const auto off_by = [](double time_scale) {
+    const ReplayResult result = Replay(Trace(time_scale), {});
+    CHECK(result.violation.empty());
+    REQUIRE(result.foretold.size() > 150);
+    return std::pair(result.TtftErrors(), result.GapErrors());
+  };
+  const auto [idle, idle_gaps] = off_by(6);
+  CHECK(idle.percentile(90) < .15);
+  CHECK(idle_gaps.percentile(90) < .15);
+  const auto [busy, busy_gaps] = off_by(1);  // two thirds of what the prefill workers can do
+  CHECK(busy.percentile(50) < .15);
+  CHECK(busy_gaps.percentile(50) < .15);
+}
+
 TEST_CASE("short prompts faster than workers can do: as many tokens per second as without relays") {
   const int prefill_workers = GENERATE(2, 4);
   const std::vector<LoadRequest> requests =

@@ -343,6 +343,7 @@ Outcome RunSwarm(const Swarm& swarm, bool tracing, const Disturbance* disturbanc
   outcome.faults = world->faults();
   outcome.clients = world->clients();
   outcome.ttfts = world->TimesToFirstToken();
+  outcome.foretold = world->Predictions();
   outcome.wanted = world->wanted();
   outcome.transitions = world->transitions();
   return outcome;

@@ -57,6 +57,7 @@ class World {
   const TransitionCounts& transitions() const { return transitions_; }
   const ClientCounts& clients() const { return clients_.counts(); }
   std::vector<double> TimesToFirstToken() const { return clients_.TimesToFirstToken(); }
+  std::vector<Foretold> Predictions() const { return clients_.Predictions(); }
   const std::vector<WantedWorkers>& wanted() const { return wanted_; }
 
  private:

@@ -51,7 +51,7 @@ TEST_CASE("nothing is told before the first step, and that is believed at once")
 
 TEST_CASE("first costs are told before the first step, and keep what steps do not show") {
   PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
-  PrefillMeter meter(kShape, kWhole, first);
+  PrefillMeter meter(kShape, kWhole, 0, first);
   CHECK(meter.fitted_tokens() >= 1 << 20);
   CHECK(Predict(meter, 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
   // The machine is now half as fast: short prompts show it at once; long ones did not occur.
@@ -78,6 +78,37 @@ TEST_CASE("whole prompts are predicted from steps of several prompts") {
   }
   for (const int tokens : {64, 512, 2048, 8192, 32768})
     CHECK(Predict(meter, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
+}
+
+TEST_CASE("a pair's share of a token follows from the model's matrices") {
+  ModelDesc model;
+  CHECK(PairShareOf(model) == 0);
+  const auto read = ModelDesc::FromFolder(BATON_SOURCE_DIR "/tests/data/models/llama2");
+  REQUIRE(read.ok());
+  model = *read;
+  const double width = model.n_heads * model.head_dim, kv = model.kv_width();
+  const double layer = model.hidden * (2 * width + 2 * kv + 3.0 * model.intermediate);
+  CHECK(PairShareOf(model) == Approx(2 * width / layer).epsilon(.02));  // norms aside
+}
+
+// Chunks of short prompts, the first one held up by the disk and others by other processes, tell
+// little about attention: it is read from the model.
+TEST_CASE("a long prompt is predicted from a few noisy steps of short ones") {
+  constexpr double kShare = 3.3e-8 / 3e-4;
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    PrefillMeter meter(kShape, kWhole, kShare);
+    for (int i = 0; i < 8; ++i) {
+      const double tokens = std::uniform_int_distribution(64, 256)(random);
+      const double pairs = CausalPairs(tokens, 0);
+      const double noise = std::exp(.15 * std::normal_distribution<double>()(random));
+      meter.Add(tokens, pairs, StepSeconds(tokens, pairs) * noise * (i == 0 ? 3 : 1));
+    }
+    CHECK(meter.cost().token > 1.5e-4);
+    CHECK(Predict(meter, 4096) < 2 * PromptSeconds(4096));
+    CHECK(Predict(meter, 4096) > PromptSeconds(4096) / 2);
+  }
 }
 
 TEST_CASE("a step of prompts alone keeps to its time, before that is known to the least tokens") {
