@@ -1,6 +1,6 @@
 // Few rows on AMX tiles, a segment of up to four tiles of 128 keys at a time, so that keys and
 // values stream from memory without a pause: all scores, then all weights, then all values. The
-// bits are those of one tile after the other. For kernel units with AVX-512 VBMI.
+// bits are those of one tile after the other. For kernel units with AVX-512.
 //
 //   scores    for each tile, for each four groups of 16 keys: C (rows, 16 keys) x 4 in registers,
 //             per 32 dims one A and four B, each loaded from the page (int8: from `made`)
@@ -13,7 +13,6 @@
 // Tiles is amx_tiles.h, or its emulation in the tests.
 #pragma once
 
-#include "engine/cpu/attention/attention_numbers.h"
 #include "engine/cpu/attention/attention_segment_ahead.h"
 #include "engine/cpu/attention/attention_softmax.h"
 
@@ -111,7 +110,6 @@ class SegmentDot {
   // Groups beyond the last one read the last one; nobody looks at their scores.
   template <bool kInt8>
   static void Scores(const TileRows& rows, const KeyTile& tile, int t, Scratch* scratch) {
-    const NumbersToTiles to_tiles;
     for (int j = 0; j < tile.n_groups; j += kAtOnce) {
       Tiles::template Zero<0>();
       Tiles::template Zero<1>();
@@ -127,9 +125,10 @@ class SegmentDot {
           }
           char* const made = scratch->made[d / 32 % 2] + i * kTileBytes;
           const int8_t* const numbers = Numbers(tile.source->k[group]) + d * kGroupKeys;
-#pragma GCC unroll 8
-          for (int pair = 0; pair < 16; pair += 2)
-            to_tiles.Keys(numbers + pair * 2 * kGroupKeys, made + pair * 64);
+#pragma GCC unroll 16
+          for (int pair = 0; pair < 16; ++pair)
+            WidenLine(numbers + pair * 2 * kGroupKeys, numbers + (pair * 2 + 1) * kGroupKeys,
+                      made + pair * 64);
           b.at[i] = made;
         }
         Multiply<kInt8>(static_cast<const char*>(rows.q) + d * 2, kRowStride * 4, b,
@@ -184,7 +183,6 @@ class SegmentDot {
 
   template <bool kInt8>
   static void AddValues(const KeyTile& tile, int t, int n, Scratch* scratch, float* out) {
-    const NumbersToTiles to_tiles;
     if (tile.n_groups % 2 != 0)
       for (int r = 0; r < n; ++r)
         StoreWeights(scratch, t * n + r, tile.n_groups, Splat<Lanes>(0.0f));
@@ -199,7 +197,7 @@ class SegmentDot {
       }
       for (int j = 0; j < tile.n_groups; j += 2)
         Multiply<kInt8>(scratch->p[t * n] + j * kGroupKeys, kTileKeys * 2,
-                        ValueTiles<kInt8>(tile, j, d, across, to_tiles, scratch->made[j / 2 % 2]),
+                        ValueTiles<kInt8>(tile, j, d, across, scratch->made[j / 2 % 2]),
                         scratch->ahead);
       Tiles::template Store<0>(c, kRowStride * 4);
       Tiles::template Store<1>(c + kLanes, kRowStride * 4);
@@ -216,9 +214,7 @@ class SegmentDot {
   // their products.
   template <bool kInt8>
   static inline __attribute__((always_inline)) Across ValueTiles(const KeyTile& tile, int j, int d,
-                                                                 int across,
-                                                                 const NumbersToTiles& to_tiles,
-                                                                 char* made) {
+                                                                 int across, char* made) {
     const int second = j + 1 < tile.n_groups ? j + 1 : j;
     const auto tiles_at = [across](const char* first, int64_t next_tile, int64_t row_bytes) {
       Across b = {{}, row_bytes};
@@ -226,14 +222,14 @@ class SegmentDot {
       return b;
     };
     if constexpr (kInt8) {
-      const int groups[2] = {j, second};
-      for (int pair = 0; pair < 16; ++pair) {
-        const int8_t* const first =
-            Numbers(tile.source->v[groups[pair / 8]]) + pair % 8 * 2 * tile.value_dim + d;
-        for (int i = 0; i < across; i += 2)
-          to_tiles.Values(first + i * kLanes, first + tile.value_dim + i * kLanes,
-                          made + i * kTileBytes + pair * 64, kTileBytes);
-      }
+      const int64_t width = tile.value_dim;
+      const int8_t* const halves[2] = {Numbers(tile.source->v[j]) + d,
+                                       Numbers(tile.source->v[second]) + d};
+      char* row = made;
+      for (const int8_t* numbers : halves)
+        for (int pair = 0; pair < 8; ++pair, numbers += 2 * width, row += 64)
+          for (int i = 0; i < across; ++i)
+            WidenLine(numbers + i * kLanes, numbers + width + i * kLanes, row + i * kTileBytes);
       return tiles_at(made, kTileBytes, 64);
     }
     const int64_t line_bytes = int64_t{4} * tile.value_dim;

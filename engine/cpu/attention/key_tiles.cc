@@ -104,6 +104,7 @@ void KeyTiles::SetTile(int first_key, const Groups& groups, const Groups& next_g
   tile->key_dim = shape_.key_dim;
   tile->value_dim = shape_.value_dim;
   tile->fresh = true;
+  tile->source = nullptr;  // a tile read before may have had one
   tile->all_groups = CountGroups(first_key);
   if (are_made_) return SetSource(groups, next_groups, room, tile);
   for (int j = 0; j < kTileGroups; ++j) {
