@@ -170,13 +170,12 @@ set(BATON_AVX512 ${BATON_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512 -Wno-uninitialized)
 set(BATON_AVX512VNNI ${BATON_AVX512} -mavx512vnni)
 set(BATON_AVX512BF16 ${BATON_AVX512VNNI} -mavx512bf16)
-set(BATON_AVX512VBMI ${BATON_AVX512} -mavx512vbmi)  # every machine with AMX has it
 set(BATON_PLAIN_AVX2 ${BATON_AVX2})
 # Under AddressSanitizer a unit checks what it reads and writes, by calls: checks in place take up to
 # three minutes of compile time per unit. Its registers' stack slots and undefined arithmetic are not
 # checked.
 if(BATON_SANITIZE STREQUAL "address")
-  foreach(flags BATON_AVX2 BATON_AVX512 BATON_AVX512VNNI BATON_AVX512BF16 BATON_AVX512VBMI)
+  foreach(flags BATON_AVX2 BATON_AVX512 BATON_AVX512VNNI BATON_AVX512BF16)
     list(APPEND ${flags} -fno-sanitize=undefined --param=asan-stack=0
       --param=asan-instrumentation-with-call-threshold=0)
   endforeach()

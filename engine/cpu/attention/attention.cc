@@ -75,7 +75,7 @@ struct Workspace {
   Buffer<int32_t> positions, visible, hidden;
   StateBuffer segment, rows;
   TileRoom tile;
-  TileRoom segment_tiles[kSegmentTiles];
+  SegmentRoom segments[2];  // of even and odd segments: the one attended now, and the next one
   void Reserve(int64_t n) {
     q.Reserve((n + kPaddingRows) * kRowStride);
     positions.Reserve(n);
@@ -141,7 +141,8 @@ class TiledAttention final : public AttentionKernels {
       workspace.Reserve(std::max(block_rows_, group_));
       workspace.tile.Reserve(*args.layout, args.layer, laid_out_floats_);
       if (takes_segments_)
-        for (TileRoom& room : workspace.segment_tiles) room.Reserve(*args.layout, args.layer, 0);
+        for (SegmentRoom& segment : workspace.segments)
+          for (TileRoom& room : segment.tiles) room.Reserve(*args.layout, args.layer, 0);
     }
     parked_.Reserve(n_parked_rows_);
 
@@ -273,6 +274,9 @@ class TiledAttention final : public AttentionKernels {
       workspace.positions.data()[r] = Position(block.row_begin + r / group_);
     const RowState rows = workspace.rows.From(0);
     if (block.parked_row < 0) Open(block, rows);
+    if (TakesSegments(n))
+      own.tiles.ReadSegment(unit.segment_begin * kSegmentKeys,
+                            &workspace.segments[unit.segment_begin % 2]);
     for (int segment = unit.segment_begin; segment < unit.segment_end; ++segment) {
       const RowState state = block.parked_row < 0 ? workspace.segment.From(0)
                                                   : parked_.From(ParkedRow(block, segment));
@@ -287,8 +291,7 @@ class TiledAttention final : public AttentionKernels {
                   const KeyTiles::Then& then, Workspace& workspace, const RowState& state) const {
     const int n = Rows(block);
     const int end = std::min(EndKey(block), (segment + 1) * kSegmentKeys);
-    if (takes_segments_ && n <= kernels_.segment_rows)
-      return RunWholeSegment(n, segment * kSegmentKeys, end, tiles, then, workspace, state);
+    if (TakesSegments(n)) return RunWholeSegment(n, segment, tiles, then, workspace, state);
     const int first_tile = FirstKey(block) / kTileKeys * kTileKeys;
     KeyTile tile;
     tile.meets_many_rows = n >= kMinLaidOutRows;
@@ -321,19 +324,22 @@ class TiledAttention final : public AttentionKernels {
     }
   }
 
-  // Keys [first, end) of one segment for few rows.
-  void RunWholeSegment(int n, int first, int end, const KeyTiles& tiles, const KeyTiles::Then& then,
+  bool TakesSegments(int n_rows) const {
+    return takes_segments_ && n_rows <= kernels_.segment_rows;
+  }
+
+  // One segment, which is already read, for few rows. Reads the one after it.
+  void RunWholeSegment(int n, int segment, const KeyTiles& tiles, const KeyTiles::Then& then,
                        Workspace& workspace, const RowState& state) const {
-    KeyTile of_segment[kSegmentTiles];
-    int n_tiles = 0;
-    for (int key = first; key < end; key += kTileKeys) {
-      KeyTile& tile = of_segment[n_tiles];
-      tiles.Read(key, then, &workspace.segment_tiles[n_tiles++], &tile);
-      tile.n_groups = tile.all_groups;
-    }
+    const int first_key = segment * kSegmentKeys;
+    SegmentRoom* const next = &workspace.segments[(segment + 1) % 2];
+    tiles.ReadSegment(first_key + kSegmentKeys, next);
+    if (next->segment.n_tiles == 0 && then.tiles != nullptr)
+      then.tiles->ReadSegment(then.first_key, next);
     int32_t* const visible = workspace.visible.data();
-    for (int r = 0; r < n; ++r) visible[r] = workspace.positions.data()[r] + 1 - first;
-    kernels_.attend_segment({workspace.q.data(), visible, n}, of_segment, n_tiles, scale_, state);
+    for (int r = 0; r < n; ++r) visible[r] = workspace.positions.data()[r] + 1 - first_key;
+    kernels_.attend_segment({workspace.q.data(), visible, n},
+                            workspace.segments[segment % 2].segment, next->segment, scale_, state);
   }
 
   // Keys of a tile before the window of each row, ascending as the rows' positions do.

@@ -1,6 +1,6 @@
 // Few rows on AMX tiles, a segment of up to four tiles of 128 keys at a time, so that keys and
 // values stream from memory without a pause: all scores, then all weights, then all values. The
-// bits are those of one tile after the other. For kernel units with AVX-512 VBMI.
+// bits are those of one tile after the other. For kernel units with AVX-512.
 //
 //   scores    for each tile, for each four groups of 16 keys: C (rows, 16 keys) x 4 in registers,
 //             per 32 dims one A and four B, each loaded from the page (int8: from `made`)
@@ -13,77 +13,11 @@
 // Tiles is amx_tiles.h, or its emulation in the tests.
 #pragma once
 
-#include "engine/cpu/attention/attention_numbers.h"
+#include "engine/cpu/attention/attention_segment_ahead.h"
 #include "engine/cpu/attention/attention_softmax.h"
 
 namespace baton {
 namespace {
-
-// Prefetches a segment's keys and values in the order in which they are read, followed by the keys
-// of the tile after it: as four streams of two groups each, because memory gives several streams
-// more than one.
-class SegmentAhead {
- public:
-  SegmentAhead(const KeyTile* tiles, int n_tiles, int n_rows) {
-    const bool is_int8 = tiles[0].source != nullptr;
-    const int element = is_int8 ? 1 : 2, scales = is_int8 ? kInt8ScaleBytes : 0;
-    const int k_bytes = kGroupKeys * tiles[0].key_dim * element + scales;
-    const int v_bytes = kGroupKeys * tiles[0].value_dim * element + scales;
-    const auto add = [&](const void* groups, int bytes) {
-      parts_[n_parts_++] = {static_cast<const char* const*>(groups), bytes};
-    };
-    for (int t = 1; t < n_tiles; ++t)
-      is_int8 ? add(tiles[t].source->k, k_bytes) : add(tiles[t].k, k_bytes);
-    for (int t = 0; t < n_tiles; ++t)
-      is_int8 ? add(tiles[t].source->v, v_bytes) : add(tiles[t].v, v_bytes);
-    const KeyTile& last = tiles[n_tiles - 1];
-    is_int8 ? add(last.source->next_k, k_bytes) : add(last.next_k, k_bytes);
-    beside_product_ = is_int8 ? 2 : 3;
-    const int lines = n_tiles * kTileGroups * (k_bytes + v_bytes) / 64;
-    beside_softmax_ = lines / (4 * kStreams) / (3 * n_tiles * n_rows) + 1;
-    Begin();
-  }
-  // Called after each product with a B tile.
-  inline __attribute__((always_inline)) void BesideProduct() { Prefetch(beside_product_); }
-  // Called three times per row and tile.
-  inline __attribute__((always_inline)) void BesideSoftmax() { Prefetch(beside_softmax_); }
-
- private:
-  static constexpr int kStreams = kTileGroups / 2;
-  // Groups of the keys or the values of a tile.
-  struct Part {
-    const char* const* groups;
-    int bytes;  // of a group
-  };
-
-  // Prefetches so many lines of each stream.
-  inline __attribute__((always_inline)) void Prefetch(int lines) {
-    for (int i = 0; i < lines; ++i, at_ += 64)
-#pragma GCC unroll 4
-      for (const char* stream : streams_) _mm_prefetch(stream + at_, _MM_HINT_T1);
-    if (at_ >= bytes_) Next();
-  }
-  __attribute__((noinline)) void Next() {
-    turn_ ^= 1;
-    if (turn_ == 0 && ++part_ == n_parts_) {  // nothing is left
-      beside_product_ = beside_softmax_ = 0;
-      at_ = 0;
-      return;
-    }
-    Begin();
-  }
-  void Begin() {
-    for (int i = 0; i < kStreams; ++i) streams_[i] = parts_[part_].groups[2 * i + turn_];
-    bytes_ = parts_[part_].bytes;
-    at_ = 0;
-  }
-
-  const char* streams_[kStreams];
-  int64_t at_, bytes_;
-  int beside_product_, beside_softmax_;  // lines of each stream
-  int part_ = 0, turn_ = 0, n_parts_ = 0;
-  Part parts_[2 * kSegmentTiles];
-};
 
 template <class Tiles>
 class SegmentDot {
@@ -101,24 +35,16 @@ class SegmentDot {
     float rescale[kMaxRows * kSegmentTiles + kLanes];
   };
 
-  static void Attend(const TileRows& rows, const KeyTile* tiles, int n_tiles,
+  static void Attend(const TileRows& rows, const KeySegment& segment, const KeySegment& next,
                      const ScoreScale& scale, const RowState& state) {
-    SegmentAhead ahead(tiles, n_tiles, rows.n);
+    SegmentAhead ahead(segment, next, rows.n);
     Scratch scratch;
     scratch.ahead = &ahead;
     Tiles::ConfigureRows(rows.n);
-    for (int t = 0; t < n_tiles; ++t) Scores(rows, tiles[t], t, &scratch);
-    for (int t = 0; t < n_tiles; ++t) {
-      float(*const s)[kTileKeys] = scratch.s + t * rows.n;
-      if (tiles[t].source != nullptr) ScaleScores(s, rows.n, tiles[t]);
-      if (scale.cap != 0) CapScores(s, rows.n, tiles[t].n_groups, scale);
-    }
-    Softmax(rows, tiles, n_tiles, scale.c, state, &scratch);
-    for (int t = 0; t < n_tiles; ++t) {
-      for (int r = 0; r < rows.n; ++r)
-        ScaleRow(state.out + r * kRowStride, tiles[t].value_dim, scratch.rescale[t * rows.n + r]);
-      AddValues(tiles[t], t, rows.n, &scratch, state.out);
-    }
+    if (segment.tiles[0].source == nullptr)
+      AttendOf<false>(rows, segment, scale, state, &scratch);
+    else
+      AttendOf<true>(rows, segment, scale, state, &scratch);
     Tiles::Release();
   }
 
@@ -127,33 +53,63 @@ class SegmentDot {
   }
 
  private:
+  template <bool kInt8>
+  static void AttendOf(const TileRows& rows, const KeySegment& segment, const ScoreScale& scale,
+                       const RowState& state, Scratch* scratch) {
+    const KeyTile* const tiles = segment.tiles;
+    const int n_tiles = segment.n_tiles;
+    for (int t = 0; t < n_tiles; ++t) Scores<kInt8>(rows, tiles[t], t, scratch);
+    for (int t = 0; t < n_tiles; ++t) {
+      float(*const s)[kTileKeys] = scratch->s + t * rows.n;
+      if (kInt8) ScaleScores(s, rows.n, tiles[t]);
+      if (scale.cap != 0) CapScores(s, rows.n, tiles[t].n_groups, scale);
+    }
+    Softmax(rows, tiles, n_tiles, scale.c, state, scratch);
+    for (int t = 0; t < n_tiles; ++t) {
+      for (int r = 0; r < rows.n; ++r)
+        ScaleRow(state.out + r * kRowStride, tiles[t].value_dim, scratch->rescale[t * rows.n + r]);
+      AddValues<kInt8>(tiles[t], t, rows.n, scratch, state.out);
+    }
+  }
+
   // Four B tiles side by side, with rows row_bytes apart.
   struct Across {
     const char* at[kAtOnce];
     int64_t row_bytes;
   };
 
+  // Tiles of bf16 pages are used once: loads that bypass L1 leave it more of the buffers through
+  // which memory comes (AMX Xeon, loads and products alone: 84 -> 91 % of the speed of reading).
+  template <int t, bool kInt8>
+  static inline __attribute__((always_inline)) void LoadB(const char* from, int64_t row_bytes) {
+    if constexpr (kInt8)
+      Tiles::template Load<t>(from, row_bytes);
+    else
+      Tiles::template LoadOnce<t>(from, row_bytes);
+  }
+
   // C += A B for four B. a: n rows, a_stride bytes apart.
+  template <bool kInt8>
   static inline __attribute__((always_inline)) void Multiply(const void* a, int64_t a_stride,
                                                              const Across& b, SegmentAhead* ahead) {
     Tiles::template Load<4>(a, a_stride);
-    Tiles::template Load<5>(b.at[0], b.row_bytes);
+    LoadB<5, kInt8>(b.at[0], b.row_bytes);
     Tiles::template Dot<0, 4, 5>();
     ahead->BesideProduct();
-    Tiles::template Load<6>(b.at[1], b.row_bytes);
+    LoadB<6, kInt8>(b.at[1], b.row_bytes);
     Tiles::template Dot<1, 4, 6>();
     ahead->BesideProduct();
-    Tiles::template Load<7>(b.at[2], b.row_bytes);
+    LoadB<7, kInt8>(b.at[2], b.row_bytes);
     Tiles::template Dot<2, 4, 7>();
     ahead->BesideProduct();
-    Tiles::template Load<5>(b.at[3], b.row_bytes);
+    LoadB<5, kInt8>(b.at[3], b.row_bytes);
     Tiles::template Dot<3, 4, 5>();
     ahead->BesideProduct();
   }
 
   // Groups beyond the last one read the last one; nobody looks at their scores.
+  template <bool kInt8>
   static void Scores(const TileRows& rows, const KeyTile& tile, int t, Scratch* scratch) {
-    const NumbersToTiles to_tiles;
     for (int j = 0; j < tile.n_groups; j += kAtOnce) {
       Tiles::template Zero<0>();
       Tiles::template Zero<1>();
@@ -163,18 +119,20 @@ class SegmentDot {
         Across b = {{}, 64};
         for (int i = 0; i < kAtOnce; ++i) {
           const int group = j + i < tile.n_groups ? j + i : tile.n_groups - 1;
-          if (tile.source == nullptr) {
+          if constexpr (!kInt8) {
             b.at[i] = reinterpret_cast<const char*>(tile.k[group] + d * kGroupKeys);
             continue;
           }
           char* const made = scratch->made[d / 32 % 2] + i * kTileBytes;
           const int8_t* const numbers = Numbers(tile.source->k[group]) + d * kGroupKeys;
-#pragma GCC unroll 8
-          for (int pair = 0; pair < 16; pair += 2)
-            to_tiles.Keys(numbers + pair * 2 * kGroupKeys, made + pair * 64);
+#pragma GCC unroll 16
+          for (int pair = 0; pair < 16; ++pair)
+            WidenLine(numbers + pair * 2 * kGroupKeys, numbers + (pair * 2 + 1) * kGroupKeys,
+                      made + pair * 64);
           b.at[i] = made;
         }
-        Multiply(static_cast<const char*>(rows.q) + d * 2, kRowStride * 4, b, scratch->ahead);
+        Multiply<kInt8>(static_cast<const char*>(rows.q) + d * 2, kRowStride * 4, b,
+                        scratch->ahead);
       }
       float* const s = scratch->s[t * rows.n] + j * kGroupKeys;
       Tiles::template Store<0>(s, kTileKeys * 4);
@@ -223,8 +181,8 @@ class SegmentDot {
     }
   }
 
+  template <bool kInt8>
   static void AddValues(const KeyTile& tile, int t, int n, Scratch* scratch, float* out) {
-    const NumbersToTiles to_tiles;
     if (tile.n_groups % 2 != 0)
       for (int r = 0; r < n; ++r)
         StoreWeights(scratch, t * n + r, tile.n_groups, Splat<Lanes>(0.0f));
@@ -238,9 +196,9 @@ class SegmentDot {
         Tiles::template Load<3>(c + 3 * kLanes, kRowStride * 4);
       }
       for (int j = 0; j < tile.n_groups; j += 2)
-        Multiply(scratch->p[t * n] + j * kGroupKeys, kTileKeys * 2,
-                 ValueTiles(tile, j, d, across, to_tiles, scratch->made[j / 2 % 2]),
-                 scratch->ahead);
+        Multiply<kInt8>(scratch->p[t * n] + j * kGroupKeys, kTileKeys * 2,
+                        ValueTiles<kInt8>(tile, j, d, across, scratch->made[j / 2 % 2]),
+                        scratch->ahead);
       Tiles::template Store<0>(c, kRowStride * 4);
       Tiles::template Store<1>(c + kLanes, kRowStride * 4);
       if (across > 2) {
@@ -254,25 +212,24 @@ class SegmentDot {
   // them side by side, else made. A missing second group is zero (of numbers: the first again, its
   // weights are zero and numbers are finite); missing tiles read the first, and nobody looks at
   // their products.
+  template <bool kInt8>
   static inline __attribute__((always_inline)) Across ValueTiles(const KeyTile& tile, int j, int d,
-                                                                 int across,
-                                                                 const NumbersToTiles& to_tiles,
-                                                                 char* made) {
+                                                                 int across, char* made) {
     const int second = j + 1 < tile.n_groups ? j + 1 : j;
     const auto tiles_at = [across](const char* first, int64_t next_tile, int64_t row_bytes) {
       Across b = {{}, row_bytes};
       for (int i = 0; i < kAtOnce; ++i) b.at[i] = first + (i < across ? i * next_tile : 0);
       return b;
     };
-    if (tile.source != nullptr) {
-      const int groups[2] = {j, second};
-      for (int pair = 0; pair < 16; ++pair) {
-        const int8_t* const first =
-            Numbers(tile.source->v[groups[pair / 8]]) + pair % 8 * 2 * tile.value_dim + d;
-        for (int i = 0; i < across; i += 2)
-          to_tiles.Values(first + i * kLanes, first + tile.value_dim + i * kLanes,
-                          made + i * kTileBytes + pair * 64, kTileBytes);
-      }
+    if constexpr (kInt8) {
+      const int64_t width = tile.value_dim;
+      const int8_t* const halves[2] = {Numbers(tile.source->v[j]) + d,
+                                       Numbers(tile.source->v[second]) + d};
+      char* row = made;
+      for (const int8_t* numbers : halves)
+        for (int pair = 0; pair < 8; ++pair, numbers += 2 * width, row += 64)
+          for (int i = 0; i < across; ++i)
+            WidenLine(numbers + i * kLanes, numbers + width + i * kLanes, row + i * kTileBytes);
       return tiles_at(made, kTileBytes, 64);
     }
     const int64_t line_bytes = int64_t{4} * tile.value_dim;

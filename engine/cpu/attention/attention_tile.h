@@ -70,6 +70,12 @@ struct KeyTile {
   float* v_laid_out = nullptr;
 };
 
+// The tiles of a segment that have keys, from its first on; 0 tiles: none.
+struct KeySegment {
+  KeyTile tiles[kSegmentTiles];
+  int n_tiles = 0;
+};
+
 // Softmax state of rows: running maximum, sum of weights, weighted sum of values.
 struct RowState {
   float* max;  // (n)
@@ -98,11 +104,13 @@ ScoreScale ScoreScaleOf(double scale, double soft_cap);
 using AttendTile = void (*)(const TileRows& rows, const KeyTile& tile, const ScoreScale& scale,
                             const RowState& segment);
 
-// Continues the rows' segment with all of its tiles, n_tiles from the segment's first on, in one
-// call. The rows have no windows, and `visible` counts keys from the first tile on. Key and value
-// widths are multiples of 32, and values do not lie in keys.
-using AttendSegment = void (*)(const TileRows& rows, const KeyTile* tiles, int n_tiles,
-                               const ScoreScale& scale, const RowState& segment);
+// Continues the rows' segment with all of its tiles in one call. next: the segment that is attended
+// next, worth prefetching; it may have no tiles. The rows have no windows, and `visible` counts
+// keys from the first tile on. Key and value widths are multiples of 32, and values do not lie in
+// keys. Tiles name no next groups.
+using AttendSegment = void (*)(const TileRows& rows, const KeySegment& segment,
+                               const KeySegment& next, const ScoreScale& scale,
+                               const RowState& state);
 
 struct AttentionTileKernels {
   int max_rows;

@@ -84,11 +84,28 @@ KeyTiles::Groups KeyTiles::NextGroups(int first_key, const Then& then) const {
 }
 
 void KeyTiles::Read(int first_key, const Then& then, TileRoom* room, KeyTile* tile) const {
+  SetTile(first_key, FindGroups(first_key), NextGroups(first_key, then), room, tile);
+}
+
+void KeyTiles::ReadSegment(int first_key, SegmentRoom* room) const {
+  const int end = std::min(n_keys_, first_key + kSegmentKeys);
+  int& n = room->segment.n_tiles;
+  n = 0;
+  for (int key = first_key; key < end; key += kTileKeys, ++n) {
+    KeyTile& tile = room->segment.tiles[n];
+    const Groups groups = FindGroups(key);
+    SetTile(key, groups, groups, &room->tiles[n], &tile);
+    tile.n_groups = tile.all_groups;
+  }
+}
+
+void KeyTiles::SetTile(int first_key, const Groups& groups, const Groups& next_groups,
+                       TileRoom* room, KeyTile* tile) const {
   tile->key_dim = shape_.key_dim;
   tile->value_dim = shape_.value_dim;
   tile->fresh = true;
+  tile->source = nullptr;  // a tile read before may have had one
   tile->all_groups = CountGroups(first_key);
-  const Groups groups = FindGroups(first_key), next_groups = NextGroups(first_key, then);
   if (are_made_) return SetSource(groups, next_groups, room, tile);
   for (int j = 0; j < kTileGroups; ++j) {
     const Group &group = groups.of[j], &next = next_groups.of[j];

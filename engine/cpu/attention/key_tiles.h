@@ -28,6 +28,12 @@ class TileRoom {
   TileSource source_;  // source of the tile read last
 };
 
+// Room of one thread for a segment, and the segment read into it last.
+struct SegmentRoom {
+  TileRoom tiles[kSegmentTiles];
+  KeySegment segment;
+};
+
 class KeyTiles {
  public:
   // pages: the sequence's page table, which covers its n_keys keys.
@@ -49,6 +55,9 @@ class KeyTiles {
   // is looked up: groups without a key get the address of the last one. The tile names for
   // prefetching the next one, and `then` if the next one has fewer groups than a tile may have.
   void Read(int first_key, const Then& then, TileRoom* room, KeyTile* tile) const;
+  // Reads all tiles of the segment at first_key that have keys, with all their groups and without
+  // next ones; none if first_key lies beyond the keys.
+  void ReadSegment(int first_key, SegmentRoom* room) const;
 
  private:
   struct Group {
@@ -63,6 +72,8 @@ class KeyTiles {
   // Number of groups of the tile at first_key that have a key.
   int CountGroups(int first_key) const;
   Group Find(int key) const;
+  void SetTile(int first_key, const Groups& groups, const Groups& next_groups, TileRoom* room,
+               KeyTile* tile) const;
   void SetSource(const Groups& groups, const Groups& next_groups, TileRoom* room,
                  KeyTile* tile) const;
 

@@ -15,7 +15,7 @@ namespace baton {
 //   kAvx2        AVX2, FMA, F16C
 //   kAvx512      AVX-512 F, BW, DQ, VL
 //   kAvx512Bf16  + AVX512_BF16, AVX512_VNNI
-//   kAmx         + AMX-TILE, AMX-BF16, AMX-INT8, AVX512_VBMI
+//   kAmx         + AMX-TILE, AMX-BF16, AMX-INT8
 enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 std::string_view IsaName(Isa isa);                    // "avx2", "avx512", "avx512bf16", "amx"

@@ -220,13 +220,17 @@ struct TileCase {
     }
   }
   void AddSegment(const AttentionTileKernels& kernels, const float* packed, int begin,
-                  const ScoreScale& scale, const RowState& segment) const {
-    std::vector<KeyTile> tiles;
-    for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
-      tiles.push_back(Tile(key));
+                  const ScoreScale& scale, const RowState& state) const {
+    const KeySegment segment = Segment(begin);
     const std::vector<int32_t> visible = VisibleFrom(begin);
-    kernels.attend_segment({packed, visible.data(), static_cast<int>(positions.size())},
-                           tiles.data(), static_cast<int>(tiles.size()), scale, segment);
+    kernels.attend_segment({packed, visible.data(), static_cast<int>(positions.size())}, segment,
+                           Segment(begin + kSegmentKeys), scale, state);
+  }
+  KeySegment Segment(int begin) const {
+    KeySegment segment;
+    for (int key = begin; key < std::min(n_keys, begin + kSegmentKeys); key += kTileKeys)
+      segment.tiles[segment.n_tiles++] = Tile(key);
+    return segment;
   }
 
   std::vector<int32_t> VisibleFrom(int key) const {

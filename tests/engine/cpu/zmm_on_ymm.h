@@ -162,9 +162,6 @@ BATON_ZMM __m512i _mm512_sub_epi8(const __m512i& a, const __m512i& b) {
 BATON_ZMM __m512i _mm512_and_si512(const __m512i& a, const __m512i& b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
-BATON_ZMM __m512i _mm512_abs_epi8(const __m512i& x) {
-  return {_mm256_abs_epi8(x.lo), _mm256_abs_epi8(x.hi)};
-}
 BATON_ZMM __m512i _mm512_or_si512(const __m512i& a, const __m512i& b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
@@ -225,7 +222,7 @@ BATON_ZMM __mmask16 _mm512_cmp_ps_mask(const __m512& a, const __m512& b, int pre
   const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, predicate));
   return static_cast<__mmask16>(low | high << 8);
 }
-// Returns all ones in the lanes of eight, or sixteen, whose bit is set.
+// Returns all ones in the lanes of eight, sixteen or thirty-two whose bit is set.
 BATON_ZMM __m256i Lanes32(unsigned mask) {
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bits),
@@ -236,6 +233,14 @@ BATON_ZMM __m256i Lanes16(unsigned mask) {
                                          8192, 16384, static_cast<short>(0x8000));
   return _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(static_cast<short>(mask)), bits),
                             bits);
+}
+BATON_ZMM __m256i Lanes8(uint64_t mask) {
+  const __m256i byte_of_lane =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i bytes =
+      _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(mask)), byte_of_lane);
+  return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
 }
 // Returns x where the mask is set, else other.
 BATON_ZMM __m512i _mm512_mask_mov_epi32(const __m512i& other, __mmask16 mask, const __m512i& x) {
@@ -265,6 +270,11 @@ BATON_ZMM __m512 _mm512_shuffle_ps(const __m512& a, const __m512& b, int order) 
 }
 BATON_ZMM __m512i _mm512_shuffle_epi8(const __m512i& x, const __m512i& order) {
   return {_mm256_shuffle_epi8(x.lo, order.lo), _mm256_shuffle_epi8(x.hi, order.hi)};
+}
+BATON_ZMM __m512i _mm512_mask_shuffle_epi8(const __m512i& other, __mmask64 mask, const __m512i& x,
+                                           const __m512i& order) {
+  return {_mm256_blendv_epi8(other.lo, _mm256_shuffle_epi8(x.lo, order.lo), Lanes8(mask)),
+          _mm256_blendv_epi8(other.hi, _mm256_shuffle_epi8(x.hi, order.hi), Lanes8(mask >> 32u))};
 }
 BATON_ZMM __m512i _mm512_unpacklo_epi16(const __m512i& a, const __m512i& b) {
   return {_mm256_unpacklo_epi16(a.lo, b.lo), _mm256_unpacklo_epi16(a.hi, b.hi)};
@@ -296,25 +306,6 @@ BATON_ZMM __m512i _mm512_shuffle_i64x2(const __m512i& a, const __m512i& b, int o
 BATON_ZMM __m512 _mm512_shuffle_f32x4(const __m512& a, const __m512& b, int order) {
   return _mm512_castsi512_ps(
       _mm512_shuffle_i64x2(_mm512_castps_si512(a), _mm512_castps_si512(b), order));
-}
-BATON_ZMM __m512i _mm512_unpacklo_epi8(const __m512i& a, const __m512i& b) {
-  return {_mm256_unpacklo_epi8(a.lo, b.lo), _mm256_unpacklo_epi8(a.hi, b.hi)};
-}
-BATON_ZMM __m512i _mm512_unpackhi_epi8(const __m512i& a, const __m512i& b) {
-  return {_mm256_unpackhi_epi8(a.lo, b.lo), _mm256_unpackhi_epi8(a.hi, b.hi)};
-}
-// Bytes of a followed by those of b, chosen by the low seven bits of `order`.
-BATON_ZMM __m512i _mm512_permutex2var_epi8(const __m512i& a, const __m512i& order,
-                                           const __m512i& b) {
-  alignas(64) uint8_t both[128], at[64], out[64];
-  _mm512_store_si512(both, a);
-  _mm512_store_si512(both + 64, b);
-  _mm512_store_si512(at, order);
-  for (int i = 0; i < 64; ++i) out[i] = both[at[i] % 128];
-  return _mm512_load_si512(out);
-}
-BATON_ZMM __m512i _mm512_permutexvar_epi8(const __m512i& order, const __m512i& x) {
-  return _mm512_permutex2var_epi8(x, order, x);
 }
 // Lane i is lane order[i] % 32 of x.
 BATON_ZMM __m512i _mm512_permutexvar_epi16(const __m512i& order, const __m512i& x) {

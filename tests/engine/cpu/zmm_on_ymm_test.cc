@@ -125,11 +125,6 @@ const std::vector<Form>& Forms() {
              }),
       Of<U32>("and_si512", [](const ZmmLine* x, int i) { return WordA(x, i) & WordB(x, i); }),
       Of<U32>("or_si512", [](const ZmmLine* x, int i) { return WordA(x, i) | WordB(x, i); }),
-      Of<U8>("abs_epi8",
-             [](const ZmmLine* x, int i) {
-               const U8 byte = x[0].bytes[i];
-               return byte < 128 ? byte : static_cast<U8>(256 - byte);
-             }),
       Of<U32>("slli_epi32 16", [](const ZmmLine* x, int i) { return WordA(x, i) << 16; }),
       Of<U32>("slli_epi32 23", [](const ZmmLine* x, int i) { return WordA(x, i) << 23; }),
       Of<U32>("srli_epi32 4", [](const ZmmLine* x, int i) { return WordA(x, i) >> 4; }),
@@ -198,11 +193,12 @@ const std::vector<Form>& Forms() {
                const U8 at = x[1].bytes[i];
                return at >= 128 ? U8{0} : x[0].bytes[InQuarter(i, 16, at % 16)];
              }),
-      Of<U8>("unpacklo_epi8",
-             [](const ZmmLine* x, int i) { return x[i % 2].bytes[InQuarter(i, 16, i % 16 / 2)]; }),
-      Of<U8>(
-          "unpackhi_epi8",
-          [](const ZmmLine* x, int i) { return x[i % 2].bytes[InQuarter(i, 16, 8 + i % 16 / 2)]; }),
+      Of<U8>("mask_shuffle_epi8",
+             [](const ZmmLine* x, int i) {
+               if ((At<U64>(x[2], 0) >> i & 1) == 0) return x[0].bytes[i];
+               const U8 at = x[2].bytes[i];
+               return at >= 128 ? U8{0} : x[1].bytes[InQuarter(i, 16, at % 16)];
+             }),
       Of<U16>(
           "unpacklo_epi16",
           [](const ZmmLine* x, int i) { return At<U16>(x[i % 2], InQuarter(i, 8, i % 8 / 2)); }),
@@ -228,13 +224,6 @@ const std::vector<Form>& Forms() {
               [](const ZmmLine* x, int i) { return QuarterWord(x, i, 0x1e); }),
       Of<U16>("permutexvar_epi16",
               [](const ZmmLine* x, int i) { return At<U16>(x[1], At<U16>(x[0], i) % 32); }),
-      Of<U8>("permutexvar_epi8",
-             [](const ZmmLine* x, int i) { return x[1].bytes[x[0].bytes[i] % 64]; }),
-      Of<U8>("permutex2var_epi8",
-             [](const ZmmLine* x, int i) {
-               const int at = x[1].bytes[i] % 128;
-               return x[at < 64 ? 0 : 2].bytes[at % 64];
-             }),
 
       Of<U32>("dpbusd_epi32",
               [](const ZmmLine* x, int i) {
@@ -324,7 +313,6 @@ int Check(const ZmmOperations& operations,
 
 bool MachineHas(const ZmmOperation& operation) {
   if (operation.needs == ZmmOperation::kVnni) return HasVnni();
-  if (operation.needs == ZmmOperation::kVbmi) return CheckIsaSupported(Isa::kAmx).ok();
   const Isa isa = operation.needs == ZmmOperation::kBf16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
   return CheckIsaSupported(isa).ok();
 }

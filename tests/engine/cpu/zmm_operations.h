@@ -14,7 +14,7 @@ struct alignas(64) ZmmLine {
 };
 
 struct ZmmOperation {
-  enum Needs { kAvx512, kVnni, kBf16, kVbmi };
+  enum Needs { kAvx512, kVnni, kBf16 };
   const char* name;
   Needs needs;
   // x: three operands. A shorter operand is the front of its line.
@@ -110,7 +110,6 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"sub_epi8", kF, [](X x, Out out) { Put(out, _mm512_sub_epi8(I(x[0]), I(x[1]))); }},
     {"and_si512", kF, [](X x, Out out) { Put(out, _mm512_and_si512(I(x[0]), I(x[1]))); }},
     {"or_si512", kF, [](X x, Out out) { Put(out, _mm512_or_si512(I(x[0]), I(x[1]))); }},
-    {"abs_epi8", kF, [](X x, Out out) { Put(out, _mm512_abs_epi8(I(*x))); }},
     {"slli_epi32 16", kF, [](X x, Out out) { Put(out, _mm512_slli_epi32(I(*x), 16)); }},
     {"slli_epi32 23", kF, [](X x, Out out) { Put(out, _mm512_slli_epi32(I(*x), 23)); }},
     {"srli_epi32 4", kF, [](X x, Out out) { Put(out, _mm512_srli_epi32(I(*x), 4)); }},
@@ -148,8 +147,11 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"shuffle_ps 0x1e", kF,
      [](X x, Out out) { Put(out, _mm512_shuffle_ps(F(x[0]), F(x[1]), 0x1e)); }},
     {"shuffle_epi8", kF, [](X x, Out out) { Put(out, _mm512_shuffle_epi8(I(x[0]), I(x[1]))); }},
-    {"unpacklo_epi8", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_epi8(I(x[0]), I(x[1]))); }},
-    {"unpackhi_epi8", kF, [](X x, Out out) { Put(out, _mm512_unpackhi_epi8(I(x[0]), I(x[1]))); }},
+    {"mask_shuffle_epi8", kF,
+     [](X x, Out out) {
+       const __mmask64 mask = static_cast<__mmask64>(Long(x[2]));
+       Put(out, _mm512_mask_shuffle_epi8(I(x[0]), mask, I(x[1]), I(x[2])));
+     }},
     {"unpacklo_epi16", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_epi16(I(x[0]), I(x[1]))); }},
     {"unpackhi_epi16", kF, [](X x, Out out) { Put(out, _mm512_unpackhi_epi16(I(x[0]), I(x[1]))); }},
     {"unpacklo_epi64", kF, [](X x, Out out) { Put(out, _mm512_unpacklo_epi64(I(x[0]), I(x[1]))); }},
@@ -167,10 +169,6 @@ constexpr ZmmOperation kZmmOperations[] = {
     {"permutexvar_epi16", kF,
      [](X x, Out out) { Put(out, _mm512_permutexvar_epi16(I(x[0]), I(x[1]))); }},
 
-    {"permutexvar_epi8", ZmmOperation::kVbmi,
-     [](X x, Out out) { Put(out, _mm512_permutexvar_epi8(I(x[0]), I(x[1]))); }},
-    {"permutex2var_epi8", ZmmOperation::kVbmi,
-     [](X x, Out out) { Put(out, _mm512_permutex2var_epi8(I(x[0]), I(x[1]), I(x[2]))); }},
     {"dpbusd_epi32", ZmmOperation::kVnni,
      [](X x, Out out) { Put(out, _mm512_dpbusd_epi32(I(x[0]), I(x[1]), I(x[2]))); }},
     {"dpbf16_ps", ZmmOperation::kBf16,
