@@ -202,6 +202,22 @@ class Chart(unittest.TestCase):
             time.sleep(options.seconds)
         self.assertAllRight(load, 200 if options.seconds == 0 else 2000)
 
+    def test_routers_come_and_go_under_load(self):
+        """Those that are told to go end their streams first; of one that is killed only its own streams break."""
+        install(NAMESPACE, changed(VALUES, router={"replicas": 2}))
+        try:
+            with Load() as load:
+                restart("deployment", "router")
+            self.assertAllRight(load, 20)
+            with Load() as load:
+                cluster.kubectl("-n", NAMESPACE, "delete", "pod", pods("router")[0]["metadata"]["name"],
+                                "--grace-period=0", "--force")
+                settled("deployment", "router")
+            self.assertEqual(load.result["wrong"], 0)
+            self.assertLessEqual(load.result["failed"], load.n_clients, load.result["why"])
+        finally:
+            install(NAMESPACE, VALUES)
+
     def test_killed_pods_lose_no_request(self):
         scale("decode", 2)
         with Load() as load:
