@@ -202,7 +202,7 @@ class ControlClient::Stream
   EngineTurn EngineNow() const {
     return options_.engine_turn ? options_.engine_turn() : EngineTurn();
   }
-  // What a worker has to say about a request goes to the router that its id names.
+  // Reports about a request go to the router that its id names, so no other one may send it.
   absl::Status CheckOwner(const std::vector<RouterMessage>& messages) const {
     for (const RouterMessage& message : messages) {
       const bool is_own = std::visit(

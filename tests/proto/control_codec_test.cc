@@ -377,7 +377,7 @@ TEST_CASE("batches are cut by messages and by bytes, and one message always fits
     return std::vector<int32_t>(static_cast<size_t>(limit.max),
                                 std::numeric_limits<int32_t>::max());
   };
-  PrefillRequest largest = std::get<PrefillRequest>(EveryMessage()[4]);
+  PrefillRequest largest = std::get<PrefillRequest>(EveryMessage()[3]);
   largest.tokens = list(RequestLimits::kPromptTokens);
   largest.stop_tokens = list(RequestLimits::kStopTokens);
   SliceSpec slice = largest.slices[2];

@@ -107,7 +107,7 @@ class SoundRig {
     if (kind == 0) return {decode, prefill};
     if (kind == 1) return {alone};
     if (kind == 2) return {prefill};
-    if (kind == 3) return {EveryMessage()[4]};
+    if (kind == 3) return {EveryMessage()[3]};
     return {CancelRequest{.request_id = 7, .epoch = 1}};
   }
   static constexpr size_t kKinds = 5;
