@@ -123,22 +123,17 @@ void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
 }
 
 // Orphans are no ended requests: nobody has told of theirs.
-int DecodeBatch::CancelAllOf(RouterId router) {
+int DecodeBatch::CancelAll(std::optional<RouterId> router) {
   int n_ended = 0;
-  const auto next = [&] { return sequences_.lower_bound({MakeRequestId(router, 0), 0}); };
-  for (auto it = next(); it != sequences_.end() && RouterOf(it->first.first) == router;
-       it = next()) {
+  const auto next = [&] {
+    return router ? sequences_.lower_bound({MakeRequestId(*router, 0), 0}) : sequences_.begin();
+  };
+  for (auto it = next();
+       it != sequences_.end() && (!router || RouterOf(it->first.first) == *router); it = next()) {
     n_ended += it->second->request.has_value();
     Cancel(it->first.first, it->first.second);
   }
   return n_ended;
-}
-
-void DecodeBatch::CancelAll() {
-  while (!sequences_.empty()) {
-    const auto [request, epoch] = sequences_.begin()->first;
-    Cancel(request, epoch);
-  }
 }
 
 void DecodeBatch::Remember(RequestId request, Epoch up_to) {

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -71,8 +72,8 @@ class DecodeBatch {
   void On(const HandoffAborted& event, absl::Time now);
   // Ends the attempts 1..up_to. KV of them that comes later is given back.
   void Cancel(RequestId request, Epoch up_to);
-  int CancelAllOf(RouterId router);  // its requests; returns how many it ended
-  void CancelAll();
+  // Cancels the requests of one router; without it all. Returns how many it ended.
+  int CancelAll(std::optional<RouterId> router = std::nullopt);
   void OnTime(absl::Time now);  // ends the sequences whose deadline has passed
   // The latest time of the next OnTime; infinite: no sequence.
   absl::Time NextDeadline() const;

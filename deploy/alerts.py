@@ -74,14 +74,21 @@ ALERTS = [
           {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"}),
     alert("BatonTooFewWorkers",
           "sum by (model, role) (baton_pool_desired_replicas) > "
-          'sum by (model, role) (label_replace(baton_workers, "role", "$1", "prefers", "(.+)"))',
+          "sum by (model, role) (label_replace("
+          'max by (model, role, prefers) (baton_workers), "role", "$1", "prefers", "(.+)"))',  # each router tells of all
           "10m", "info", "{{ $labels.model }}: the load needs {{ $value }} workers for {{ $labels.role }}; there are fewer.",
           {'baton_pool_desired_replicas{model="m",role="decode"}': "3x60", 'baton_workers{model="m",prefers="decode"}': "1x60"},
           {'baton_pool_desired_replicas{model="m",role="decode"}': "1x60", 'baton_workers{model="m",prefers="decode"}': "1x60"},
           [({'baton_pool_desired_replicas{model="m",role="decode"}': "3x60",
              'baton_pool_desired_replicas{model="m",role="prefill"}': f"{wanted}x60",
              'baton_workers{model="m",role="all",prefers="decode"}': "1x60",
-             'baton_workers{model="m",role="all",prefers="prefill"}': "2x60"}, n) for wanted, n in ((2, 1), (4, 2))]),
+             'baton_workers{model="m",role="all",prefers="prefill"}': "2x60"}, n) for wanted, n in ((2, 1), (4, 2))]
+          # Two routers: each wants workers for its own load, and tells of the same ones.
+          + [({'baton_pool_desired_replicas{model="m",role="decode",instance="a"}': "2x60",
+               'baton_pool_desired_replicas{model="m",role="decode",instance="b"}': f"{wanted}x60",
+               'baton_workers{model="m",role="decode",prefers="decode",instance="a"}': "3x60",
+               'baton_workers{model="m",role="decode",prefers="decode",instance="b"}': "3x60"}, n)
+             for wanted, n in ((1, 0), (2, 1))]),
     alert("BatonHandoffsFail",
           "sum by (model) (rate(baton_handoffs_failed_total[5m])) > 0.05 * sum by (model) (rate(baton_handoffs_committed_total[5m]))",
           "2m", "warning", "{{ $labels.model }}: more than 5 % of handoffs of KV fail.",

@@ -64,7 +64,7 @@ OVERVIEW = [
           [(rate("baton_requests_total", 'outcome=~"overload|canceled|deadline"', "outcome"), "{{outcome}}"),
            (rate("baton_access_refused_total", by="reason"), "key: {{reason}}")], "reqps"),
     panel("Workers, there and wanted",
-          [(gauge("baton_workers", "prefers"), "{{prefers}}, there"),
+          [(f"sum by (prefers) (max by (role, prefers) ({_in('baton_workers', '')}))", "{{prefers}}, there"),
            (gauge("baton_pool_desired_replicas", "role"), "{{role}}, wanted")],
           about="What the load needs, by the costs that workers have measured; an autoscaler follows it."),
     panel("KV pages in use", [(f"max({_in('baton_kv_usage_ratio')})", "share")], "percentunit"),

@@ -143,12 +143,9 @@ void AdmittedPrompts::Cancel(RequestId request, Epoch up_to) {
       [&](const Prompt& p) { return p.request.request_id == request && p.request.epoch <= up_to; });
 }
 
-int AdmittedPrompts::CancelAllOf(RouterId router) {
-  return GiveUp([&](const Prompt& p) { return RouterOf(p.request.request_id) == router; });
-}
-
-void AdmittedPrompts::CancelAll() {
-  GiveUp([](const Prompt&) { return true; });
+int AdmittedPrompts::CancelAll(std::optional<RouterId> router) {
+  return GiveUp(
+      [&](const Prompt& p) { return !router || RouterOf(p.request.request_id) == *router; });
 }
 
 int AdmittedPrompts::GiveUp(const std::function<bool(const Prompt&)>& which) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -45,8 +46,8 @@ class AdmittedPrompts {
   void On(const InflowArrived& event, absl::Time now);
   void On(const InflowFailed& event, absl::Time now);
   void Cancel(RequestId request, Epoch up_to);
-  int CancelAllOf(RouterId router);  // its requests; returns how many prompts it ended
-  void CancelAll();
+  // Cancels the requests of one router; without it all. Returns how many prompts it ended.
+  int CancelAll(std::optional<RouterId> router = std::nullopt);
   // Ends everything at once: the transfer room is gone and reads no page any more.
   void Abandon();
   void OnTime(absl::Time now);      // ends prompts without progress for too long

@@ -19,6 +19,7 @@
 #include "proto/control_codec.h"
 #include "proto/control_credentials.h"
 #include "proto/membership.h"
+#include "proto/request_owner.h"
 #include "proto/unix_control.h"
 
 namespace baton {
@@ -123,7 +124,8 @@ class ControlClient::Stream
     }
     absl::StatusOr<DecodedMessages> decoded = DecodeMessages(read_);
     if (!decoded.ok()) return GiveUp(decoded.status());
-    if (const absl::Status own = CheckOwner(decoded->messages); !own.ok()) return GiveUp(own);
+    if (const absl::Status own = CheckOwner(decoded->messages, *router_); !own.ok())
+      return GiveUp(own);
     if (!decoded->unreadable.empty()) SendBack(decoded->unreadable);
     if (!decoded->messages.empty() &&
         !options_.on_event(RouterMessages{std::move(decoded->messages), *router_}))
@@ -201,19 +203,6 @@ class ControlClient::Stream
   }
   EngineTurn EngineNow() const {
     return options_.engine_turn ? options_.engine_turn() : EngineTurn();
-  }
-  // What a worker has to say about a request goes to the router that its id names.
-  absl::Status CheckOwner(const std::vector<RouterMessage>& messages) const {
-    for (const RouterMessage& message : messages) {
-      const bool is_own = std::visit(
-          [this]<typename Message>(const Message& of) {
-            if constexpr (requires { of.request_id; }) return RouterOf(of.request_id) == *router_;
-            return true;
-          },
-          message);
-      if (!is_own) return absl::InvalidArgumentError("a message about another router's request");
-    }
-    return absl::OkStatus();
   }
   // The worker never sees these messages: their parts end here.
   void SendBack(const std::vector<PartEnded>& unreadable) {

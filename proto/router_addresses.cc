@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-// Of host:port, the host without brackets.
+// Splits host:port; the host is without brackets.
 std::pair<std::string, std::string> Parts(std::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return {std::string(address), ""};

@@ -192,8 +192,8 @@ void WorkerCore::Drain() { metrics_.load.draining = true; }
 // Requests of other routers go on.
 void WorkerCore::CancelAllOf(RouterId router) {
   lines_.Disconnect(router);
-  const int n_ended = desk_.CancelAllOf(router) + prefill_.prompts().CancelAllOf(router) +
-                      decode_.CancelAllOf(router);
+  const int n_ended =
+      desk_.CancelAllOf(router) + prefill_.prompts().CancelAll(router) + decode_.CancelAll(router);
   metrics_.parts_orphaned += static_cast<uint64_t>(n_ended);
   ports_.transfer(CancelPromises{router});
 }

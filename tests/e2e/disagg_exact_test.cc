@@ -349,7 +349,7 @@ TEST_CASE("two routers: one goes away with its own requests alone, and the other
     absl::SleepFor(absl::Milliseconds(5));
   }
   CHECK(orphaned >= 1);
-  // What one has computed the other finds, too: both know what is cached.
+  // Pages that were computed for the other router are found, too.
   const Outcome again = stays.WaitEnd(stays.Submit(requests[0]));
   CHECK(again.tokens == expected[0].tokens);
 }

@@ -22,12 +22,12 @@ absl::StatusOr<std::unique_ptr<Link>> MakeUcxLinkWithoutAcks() {
 
 InProcessCluster::InProcessCluster(const InProcessOptions& options) {
   const ClusterKey key{1, 2, 3};
-  RouterOptions router;
-  router.local = options.local;
-  router.relay.min_tokens = options.relay_min_tokens;
-  router.relay.max_ranks = router.relay.min_ranks = options.relay_max_ranks;
+  RouterOptions router_options;
+  router_options.local = options.local;
+  router_options.relay.min_tokens = options.relay_min_tokens;
+  router_options.relay.max_ranks = router_options.relay.min_ranks = options.relay_max_ranks;
   for (int i = 0; i < options.routers; ++i)
-    routers_.push_back(std::make_unique<InProcessRouter>(router, key));
+    routers_.push_back(std::make_unique<InProcessRouter>(router_options, key));
 
   const int n =
       options.colocated ? options.decode_workers : options.prefill_workers + options.decode_workers;

@@ -72,7 +72,7 @@ std::string Refusal(void (*change)(wire::WorkerReport*)) {
 
 // Returns a head's last slice, and the handoff of it to the next rank.
 wire::SliceSpec* HeadSlice(wire::RouterMessages* messages) {
-  return messages->mutable_messages(4)->mutable_prefill()->mutable_slices(2);
+  return messages->mutable_messages(3)->mutable_prefill()->mutable_slices(2);
 }
 wire::Ticket* HeadTicket(wire::RouterMessages* messages) {
   return HeadSlice(messages)->mutable_outputs(0)->mutable_ticket();
@@ -223,7 +223,7 @@ TEST_CASE("a router message out of range is refused by the name of its field") {
              Contains("decode.stop_tokens"));
   CHECK_THAT(Refusal([](M* m) { m->mutable_messages(3)->clear_kind(); }), Contains("kind"));
   CHECK_THAT(Refusal([](M* m) {
-               for (int i = 0; i < 5000; ++i) m->add_messages()->mutable_drain();
+               for (int i = 0; i < 5000; ++i) m->add_messages()->mutable_tell_pages();
              }),
              Contains("messages"));
 }
@@ -254,7 +254,7 @@ TEST_CASE("a slice and its handoffs are refused out of range") {
              Contains("ticket.promise_pages"));
   CHECK_THAT(Refusal([](M* m) {
                for (int i = 0; i < 255; ++i)
-                 *m->mutable_messages(4)->mutable_prefill()->add_slices() = *HeadSlice(m);
+                 *m->mutable_messages(3)->mutable_prefill()->add_slices() = *HeadSlice(m);
              }),
              Contains("prefill.slices has 258 entries"));
 }
@@ -377,7 +377,7 @@ TEST_CASE("batches are cut by messages and by bytes, and one message always fits
     return std::vector<int32_t>(static_cast<size_t>(limit.max),
                                 std::numeric_limits<int32_t>::max());
   };
-  PrefillRequest largest = std::get<PrefillRequest>(EveryMessage()[4]);
+  PrefillRequest largest = std::get<PrefillRequest>(EveryMessage()[3]);
   largest.tokens = list(RequestLimits::kPromptTokens);
   largest.stop_tokens = list(RequestLimits::kStopTokens);
   SliceSpec slice = largest.slices[2];

@@ -12,7 +12,7 @@ namespace {
 constexpr Incarnation kWorker = 5;
 constexpr absl::Duration kMoment = absl::Milliseconds(300);
 
-// What a name server answers.
+// Answers in place of a name server.
 class Names {
  public:
   void Set(std::vector<std::string> addresses) {

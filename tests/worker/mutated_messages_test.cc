@@ -3,6 +3,7 @@
 // same tokens, and every page comes back.
 #include <random>
 
+#include "proto/request_owner.h"
 #include "tests/proto/every_message.h"
 #include "tests/support/control_bytes.h"
 #include "tests/support/mutated_message.h"
@@ -107,7 +108,7 @@ class SoundRig {
     if (kind == 0) return {decode, prefill};
     if (kind == 1) return {alone};
     if (kind == 2) return {prefill};
-    if (kind == 3) return {EveryMessage()[4]};
+    if (kind == 3) return {EveryMessage()[3]};
     return {CancelRequest{.request_id = 7, .epoch = 1}};
   }
   static constexpr size_t kKinds = 5;
@@ -116,7 +117,7 @@ class SoundRig {
   void Take(const std::string& bytes) {
     ++n_sent_;
     auto decoded = ParseMessages(bytes);
-    if (!decoded.ok()) {
+    if (!decoded.ok() || !CheckOwner(decoded->messages, 0).ok()) {
       ++n_refused;  // the stream ends: all requests of this worker go on elsewhere
     } else {
       n_unreadable += static_cast<int>(decoded->unreadable.size());
@@ -168,6 +169,7 @@ class SoundRig {
     rig_.Turns();
     transfer_.Run();
     rig_.core->Handle(RouterEvent(RouterConnected{}));
+    rig_.n_told = 0;  // messages to it are numbered anew
     Begin();
   }
 
