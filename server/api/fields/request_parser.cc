@@ -136,7 +136,7 @@ Foreign ForeignTo(Endpoint endpoint) {
   return foreign;
 }
 
-// What one endpoint takes and another does not know is not dropped in silence by that one.
+// Refuses what other endpoints take and this one does not know: nothing is dropped in silence.
 FieldProblem CheckForeign(const json::object& fields, const RequestSettings& settings,
                           ApiRequest* request) {
   static const std::map<Endpoint, Foreign> kForeign = [] {
