@@ -22,7 +22,7 @@ ApiRequest WhatIsTold(ApiRequest request) {
   return request;
 }
 
-// What WritePrompt returns, by place.
+// Places in what WritePrompt returns.
 enum First : size_t { kFirstEvents, kFirstBody, kStoredInput, kNFirst };
 
 template <typename Fill>
@@ -32,6 +32,13 @@ std::string NumberedEvent(std::string_view type, int64_t number, const Fill& fil
                     json.Field("sequence_number", number);
                     fill(json);
                   }));
+}
+
+// Bytes, roughly, that an object tells of its request.
+size_t ToldBytes(const ApiRequest& request) {
+  const ResponseRequest& fields = request.response;
+  return fields.instructions.size() + fields.tools.size() + fields.text_format.size() +
+         fields.tool_choice.size() + request.metadata.size();
 }
 
 void WriteTextOrNull(JsonWriter& json, std::string_view key, const std::string& value) {
@@ -131,21 +138,21 @@ std::string ResponsesAnswer::Take(AnswerPiece piece) {
 std::string ResponsesAnswer::Begin() {
   if (std::exchange(has_begun_, true)) return "";
   if (first_.empty()) first_ = WritePrompt(0, {});
-  const auto first = std::exchange(first_, {});
+  auto first = std::exchange(first_, {});
   if (is_over()) {  // a cancelled one, of which the store is to keep just that
     Store();
   } else if (stores()) {
     about_.store->Put({.kind = StoredKind::kResponse,
                        .id = id(),
                        .tenant = about_.tenant,
-                       .body = first[kFirstBody],
-                       .input = first[kStoredInput],
+                       .body = std::move(first[kFirstBody]),
+                       .input = std::move(first[kStoredInput]),
                        .created = about_.created});
   }
   if (!request_.stream) return "";
   sequence_ = 2;
-  prompt_bytes_ += 2 * ToldBytes();
-  return first[kFirstEvents];
+  prompt_bytes_ += 2 * ToldBytes(request_);
+  return std::move(first[kFirstEvents]);
 }
 
 // Goes on with the open item if it is of that kind, and the same call.
@@ -259,35 +266,18 @@ std::string ResponsesAnswer::PartEvent(std::string_view type, const Fill& fill) 
 }
 
 std::string ResponsesAnswer::ResponseEvent(std::string_view type) {
-  if (request_.stream) prompt_bytes_ += ToldBytes();
+  if (request_.stream) prompt_bytes_ += ToldBytes(request_);
   return Event(type, [&](JsonWriter& json) { json.JsonField("response", Body()); });
 }
 
-template <typename Rest>
-std::string ResponsesAnswer::BodyOf(std::string_view status, const Rest& rest) const {
+std::string ResponsesAnswer::Body(bool is_first) const {
   return JsonObject([&](JsonWriter& json) {
     json.Field("id", id());
     json.Field("object", "response");
     json.Field("created_at", about_.created);
-    json.Field("status", status);
+    json.Field("status", is_first ? "in_progress" : status_);
     json.Field("background", false);
-    WriteRequest(json);
-    rest(json);
-  });
-}
-
-std::string ResponsesAnswer::FirstBody() const {
-  return BodyOf("in_progress", [](JsonWriter& json) {
-    json.Field("error", nullptr);
-    json.Field("incomplete_details", nullptr);
-    json.Array("output", [] {});
-    json.Field("usage", nullptr);
-  });
-}
-
-std::string ResponsesAnswer::Body() const {
-  return BodyOf(status_, [&](JsonWriter& json) {
-    if (error_) {
+    if (!is_first && error_) {
       json.Object("error", [&] {
         json.Field("code", error_->status == 429 ? "rate_limit_exceeded" : "server_error");
         json.Field("message", error_->message);
@@ -295,13 +285,19 @@ std::string ResponsesAnswer::Body() const {
     } else {
       json.Field("error", nullptr);
     }
-    if (status_ == "incomplete") {
+    if (!is_first && status_ == "incomplete") {
       json.Object("incomplete_details", [&] { json.Field("reason", "max_output_tokens"); });
     } else {
       json.Field("incomplete_details", nullptr);
     }
-    WriteOutput(json);
-    WriteUsage(json);
+    WriteRequest(json);
+    if (is_first) {
+      json.Array("output", [] {});
+      json.Field("usage", nullptr);
+    } else {
+      WriteOutput(json);
+      WriteUsage(json);
+    }
   });
 }
 
@@ -371,22 +367,17 @@ void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
   });
 }
 
-size_t ResponsesAnswer::ToldBytes() const {
-  const ResponseRequest& fields = request_.response;
-  return fields.instructions.size() + fields.tools.size() + fields.text_format.size() +
-         fields.tool_choice.size() + request_.metadata.size();
-}
-
 size_t ResponsesAnswer::PromptBytes(size_t, const EmitToken&) const {
   if (has_begun_ || !first_.empty()) return 0;
   const size_t n_bodies = request_.stream ? 2 : 1;
-  return n_bodies * ToldBytes() + (request_.store ? request_.response.input.size() : 0);
+  return n_bodies * ToldBytes(request_) + (request_.store ? request_.response.input.size() : 0);
 }
 
 // Reads only what stays as it was made: a cancelled answer changes on the front thread meanwhile.
 std::vector<std::string> ResponsesAnswer::WritePrompt(size_t, const EmitToken&) const {
   std::vector<std::string> written(kNFirst);
-  written[kFirstBody] = FirstBody();
+  written[kFirstBody] = Body(/*is_first=*/true);
+  written[kFirstBody].shrink_to_fit();  // as the store keeps it
   if (request_.store) written[kStoredInput] = request_.response.input;
   if (!request_.stream) return written;
   const auto add = [&](std::string_view type, int64_t number) {
@@ -411,7 +402,7 @@ size_t ResponsesAnswer::EndBytes() const {
                                 static_cast<size_t>(1 + request_.top_logprobs.value_or(0)) *
                                 kLogprobBytes;
   n *= n_texts + n_stored;
-  n += ToldBytes() * (1 + n_stored / 2);
+  n += ToldBytes(request_) * (1 + n_stored / 2);
   return n + (request_.response.conversation.size() + request_.response.input.size()) * n_stored;
 }
 

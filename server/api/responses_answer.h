@@ -58,13 +58,9 @@ class ResponsesAnswer : public Answer {
   std::string ResponseEvent(std::string_view type);
 
   bool is_over() const { return status_ != "in_progress"; }
-  std::string Body() const;
-  std::string FirstBody() const;  // while nothing is generated; any thread
-  // `rest` writes the members that depend on what was generated.
-  template <typename Rest>
-  std::string BodyOf(std::string_view status, const Rest& rest) const;
+  // is_first: while nothing is generated, whatever came meanwhile; then any thread.
+  std::string Body(bool is_first = false) const;
   void WriteRequest(JsonWriter& json) const;  // what the client asked for; any thread
-  size_t ToldBytes() const;                   // that WriteRequest writes, roughly
   void WriteOutput(JsonWriter& json) const;
   void WriteUsage(JsonWriter& json) const;
   StoredAnswer ToStore() const;

@@ -76,8 +76,8 @@ std::string FieldReference() {
       "400 with code `unsupported_parameter`,\nunless they are null or have a value that changes "
       "nothing. So is a field that another endpoint with\ngenerated answers takes and this one "
       "does "
-      "not know, unless it is false, 0, empty or its default.\n\n| field | at | taken | why "
-      "|\n|---|---|---|---|\n");
+      "not know, unless it is false, empty or its default.\n\n"
+      "| field | at | taken | why |\n|---|---|---|---|\n");
   for (const Field& field : AllFields()) {
     const auto* refused = std::get_if<RefusedRule>(&field.rule);
     if (refused == nullptr) continue;

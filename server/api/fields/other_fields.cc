@@ -95,7 +95,7 @@ std::span<const Field> OtherFields() {
       Refused("lora_request", kExtension, {"{}"}),
       Refused("adapter_id", kExtension, {"\"\""}),
       Refused("adapter_name", kExtension, {"\"\""}),
-      // Of servers whose own APIs spell these things in another way.
+      // Rows of servers whose own APIs spell these things in another way.
       Refused("return_logprob", "send logprobs", {"false"}),
       Refused("top_logprobs_num", "send top_logprobs", {"0"}),
       Refused("token_ids_logprob", "send logprob_token_ids", {"[]"}),

@@ -2,6 +2,8 @@
 #include <boost/json.hpp>
 #include <map>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/api/fields/field.h"
@@ -117,26 +119,31 @@ const char* PathOf(EndpointSet endpoints) {
 }
 
 // Fields that shape the output at other endpoints, by name, with the values that change nothing.
-// A field that those refuse is refused in the same words.
+// A field that all of those refuse is refused in the same words.
 using Foreign = std::map<std::string_view, RefusedRule>;
 
 Foreign ForeignTo(Endpoint endpoint) {
   Foreign foreign;
+  std::vector<const Field*> refused;
   for (const Field& field : AllFields()) {
     if ((field.endpoints & kGenerating) == 0 || std::holds_alternative<NoEffectRule>(field.rule))
       continue;
-    const auto* refused = std::get_if<RefusedRule>(&field.rule);
-    foreign[field.name] =
-        refused != nullptr ? *refused
-                           : RefusedRule{PathOf(field.endpoints),
-                                         {"false", "0", "0E0", "\"\"", "[]", "{}", field.preset}};
+    if (std::holds_alternative<RefusedRule>(field.rule)) {
+      refused.push_back(&field);
+      continue;
+    }
+    RefusedRule rule{PathOf(field.endpoints), {"false", "\"\"", "[]", "{}", field.preset}};
+    if (rule.neutral.back() == "0") rule.neutral.push_back("0E0");  // 0.0
+    foreign.emplace(field.name, std::move(rule));
   }
+  for (const Field* field : refused)
+    foreign.emplace(field->name, std::get<RefusedRule>(field->rule));
   for (const Field& field : AllFields())
     if ((field.endpoints & SetOf(endpoint)) != 0) foreign.erase(field.name);
   return foreign;
 }
 
-// What one endpoint takes and another does not know is not dropped in silence by that one.
+// Refuses what other endpoints take and this one does not know: nothing is dropped in silence.
 FieldProblem CheckForeign(const json::object& fields, const RequestSettings& settings,
                           ApiRequest* request) {
   static const std::map<Endpoint, Foreign> kForeign = [] {

@@ -81,15 +81,23 @@ TEST_CASE("a field that other endpoints take is refused by name, unless it chang
     }
   }
   CHECK(n_refused > 300);
-  const auto is_taken = [](Endpoint endpoint, const char* body) {
+  const auto problem_of = [](Endpoint endpoint, const char* body) {
     ApiRequest request;
-    return !ParseApiRequest(endpoint, body, &request);
+    return ParseApiRequest(endpoint, body, &request);
   };
+  const auto error = problem_of(Endpoint::kCompletions,
+                                R"({"prompt":"a","messages":[{"role":"user","content":"a"}]})");
+  REQUIRE(error);
+  CHECK_THAT(error->message, Catch::Contains("it belongs to /v1/chat/completions"));
   // Defaults of other endpoints, as clients send them everywhere.
-  CHECK(is_taken(Endpoint::kMessages,
+  CHECK_FALSE(
+      problem_of(Endpoint::kMessages,
                  R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"n":1,"seed":null,
                      "presence_penalty":0,"frequency_penalty":0.0,"echo":false,"stop":[]})"));
-  CHECK(is_taken(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"}],"x_my_own":7})"));
+  CHECK(problem_of(Endpoint::kMessages,
+                   R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"seed":0})"));
+  CHECK_FALSE(
+      problem_of(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"}],"x_my_own":7})"));
 }
 
 TEST_CASE("a field stands once at an endpoint, and says what it is") {

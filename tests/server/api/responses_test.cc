@@ -316,6 +316,24 @@ TEST_CASE("the whole object says what was asked for") {
   CHECK(response.at("error").is_null());
 }
 
+// Bytes that come at once because the request is long are no sign of a client that does not read.
+TEST_CASE("what events tell of the request counts as told of the prompt") {
+  json::object metadata;
+  for (int i = 0; i < 16; ++i) metadata[absl::StrCat("k", i)] = std::string(500, 'x');
+  const std::string more = absl::StrCat(R"(,"metadata":)", json::serialize(metadata));
+  Asked streamed(Body(more + R"(,"stream":true)"));
+  CHECK(streamed.answer->prompt_bytes() == 0);
+  streamed.Token(Ids("A")[0]);
+  CHECK(streamed.answer->prompt_bytes() > 2 * 8000);
+  streamed.answer->OnChoiceEnd(0, {});
+  streamed.answer->OnEnd();
+  CHECK(streamed.answer->prompt_bytes() > 3 * 8000);
+  CHECK(streamed.answer->prompt_bytes() < 3 * 9000);
+  Asked whole(Body(more));
+  whole.Token(Ids("A")[0]);
+  CHECK(whole.answer->prompt_bytes() == 0);
+}
+
 TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") {
   Asked cut(Body(R"(,"stream":true)"));
   const auto events = EventsOf(cut.Write("one two", EndReason::kLength));
