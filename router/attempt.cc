@@ -265,8 +265,7 @@ void Attempt::OnGivenUp(const std::vector<CachedPrefix>& kept, absl::Time now) {
 void Attempt::NoteOutcome(absl::Time now) {
   if (surprised_ || plan().first_token_seconds <= 0) return;
   const double ratio = absl::ToDoubleSeconds(now - sent_) / plan().first_token_seconds;
-  if (!found_more_) outcome_ = ratio;
-  if (is_as_expected_) usual_ = ratio;
+  outcome_ = {.ratio = ratio, .found_more = found_more_, .is_as_expected = is_as_expected_};
 }
 
 void Attempt::BearLateness(absl::Duration late) {

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr int kLeastPart = 8;  // of a page, one in so many: workers copy no less
+constexpr int kMaxDivisor = 8;  // workers copy a part of a page if it is one in so many at least
 
 }  // namespace
 
@@ -65,7 +65,7 @@ std::vector<CachedPrefix> CachedTails::Find(const PageName& beginning,
       const auto same =
           static_cast<int32_t>(std::ranges::mismatch(rest, tail.tokens).in1 - rest.begin());
       // A whole page would be in `cached`, were it still there.
-      if (same >= page_tokens || kLeastPart * same < page_tokens) continue;
+      if (same >= page_tokens || kMaxDivisor * same < page_tokens) continue;
       const auto there = std::ranges::find(found, tail.worker, &CachedPrefix::worker);
       if (there == found.end())
         found.push_back({.worker = tail.worker, .tokens = same});

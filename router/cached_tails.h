@@ -1,8 +1,8 @@
-// What workers have cached behind the whole pages of recent requests: the tokens of a last page
-// that is not full, and of a first one, whose beginning other prompts may share. Workers copy the
-// part that is the same (docs/KV.md) and tell the router of whole pages alone, so the router
-// remembers which tokens it had them compute. A hint for predictions, as CachedPrefixes is. Part of
-// the Router, on its thread.
+// Remembers what workers have cached behind the whole pages of recent requests: the tokens of a
+// last page that is not full, and of a first one, whose beginning other prompts may share. Workers
+// copy the part that is the same (docs/KV.md) and tell the router of whole pages alone, so the
+// router remembers which tokens it had them compute. A hint for predictions, as CachedPrefixes is.
+// Part of the Router, on its thread.
 #pragma once
 
 #include <deque>

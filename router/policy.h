@@ -42,7 +42,7 @@ struct AttemptSpec {
   bool prefill_only() const { return max_tokens == 1; }
   // Tokens that `worker` must compute: at least one, for its logits.
   int32_t PrefillTokensAt(Incarnation worker) const;
-  // The same less what the worker may copy of a page.
+  // Less what the worker may copy of a page.
   int32_t ComputedTokensAt(Incarnation worker) const;
   // Pages of the prompt's KV, and of all KV the attempt can write. The last token's KV is never
   // written, since nothing follows it.

@@ -214,10 +214,10 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   requests_.KeepAlarm(*request);
   Attempt& attempt = *request->attempt();
   const Plan& plan = attempt.plan();
-  if (const std::optional<double> ratio = attempt.TakeOutcome())
-    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
-  if (const std::optional<double> ratio = attempt.TakeUsual())
-    cluster_.predictor.OnUsualFirstToken(plan, *ratio);
+  if (const std::optional<Attempt::Outcome> outcome = attempt.TakeOutcome()) {
+    if (!outcome->found_more) cluster_.predictor.OnFirstToken(plan, attempt.spec(), outcome->ratio);
+    if (outcome->is_as_expected) cluster_.predictor.OnUsualFirstToken(plan, outcome->ratio);
+  }
   if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());

@@ -351,8 +351,9 @@ std::optional<AttemptFailure> RouterDispatch::GiveUpLate(Request& request, absl:
       absl::ToDoubleSeconds(attempt.order().expected), absl::ToDoubleSeconds(alone));
   LogWarn("request %s is dispatched anew: %s", request.wanted().name, message);
   attempt.OnGivenUp(spec.kept, now);
-  if (const std::optional<double> ratio = attempt.TakeOutcome())
-    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
+  if (const std::optional<Attempt::Outcome> outcome = attempt.TakeOutcome();
+      outcome && !outcome->found_more)
+    cluster_.predictor.OnFirstToken(plan, attempt.spec(), outcome->ratio);
   return AttemptFailure{.cause = FailoverCause::kLate, .message = message};
 }
 

@@ -1,4 +1,4 @@
-// What workers can copy behind whole pages is remembered, by the tokens themselves.
+// Tails behind whole pages, which workers can copy, are remembered by the tokens themselves.
 #include "router/cached_tails.h"
 
 #include <numeric>
