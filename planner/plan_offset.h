@@ -1,5 +1,5 @@
-// What predictions of the first token lack, in seconds: messages on their way, the promise, the
-// drawing of the token, and what a prompt finds cached within a page, which no index tells. One
+// Learns what predictions of the first token lack, in seconds: messages on their way, the promise,
+// the drawing of the token, and what a prompt finds cached within a page, which no index tells. One
 // worker alone is predicted from its costs and its queue only; the rest is nearly the same for
 // prompts of any length, so short ones show it best. Learned by kind of plan. A plain object, one
 // thread.

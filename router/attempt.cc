@@ -12,6 +12,8 @@ namespace {
 constexpr int kGotOn = 8;
 // The part of a prompt, one in so many, that a prediction may be wrong about what is cached.
 constexpr int kSmallPart = 8;
+// A step takes about as long with so many tokens more.
+constexpr int kFewTokens = 4;
 // A relay that takes so much longer than expected is not late.
 constexpr absl::Duration kNotLate = absl::Milliseconds(100);
 // Factor by which a prediction may be off before an attempt counts as stuck.
@@ -132,7 +134,10 @@ absl::Status Attempt::OnPromptComputed(Incarnation from, const PromptComputed& c
     return absl::InvalidArgumentError("the prompt of a request that was not given to this worker");
   const bool hoped = !plan().is_relay() && spec().PrefillTokensAt(from) < spec().n_prompt;
   // A beginning that most prompts share, like a template's, changes little.
-  if (kSmallPart * int64_t{computed.reused_tokens} > spec().n_prompt || hoped) surprised_ = true;
+  if (kSmallPart * int64_t{computed.reused_tokens} > spec().n_prompt || hoped) found_more_ = true;
+  const int32_t expected = spec().ComputedTokensAt(from);
+  const int32_t off = std::abs(spec().n_prompt - computed.reused_tokens - expected);
+  is_as_expected_ = !plan().is_relay() && off <= std::max(kFewTokens, expected / kSmallPart);
   if (order_.epoch == 1) timeline_.reused_tokens += computed.reused_tokens;
   kept_ = KeptBy(plan());
   silent_until_ = now + options_.attempt_silence;
@@ -258,8 +263,9 @@ void Attempt::OnGivenUp(const std::vector<CachedPrefix>& kept, absl::Time now) {
 }
 
 void Attempt::NoteOutcome(absl::Time now) {
-  if (!surprised_ && plan().first_token_seconds > 0)
-    outcome_ = absl::ToDoubleSeconds(now - sent_) / plan().first_token_seconds;
+  if (surprised_ || plan().first_token_seconds <= 0) return;
+  const double ratio = absl::ToDoubleSeconds(now - sent_) / plan().first_token_seconds;
+  outcome_ = {.ratio = ratio, .found_more = found_more_, .is_as_expected = is_as_expected_};
 }
 
 void Attempt::BearLateness(absl::Duration late) {

@@ -52,9 +52,15 @@ class Attempt {
   void OnWorkerLost(Incarnation worker);
 
   // Returns actual / predicted time to the first token, or until given up, once, and only if the
-  // prediction could have been right: no decode worker was full, no cached KV was found that the
-  // router did not expect, and the prompt was not scored.
-  std::optional<double> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
+  // prediction could have been right: no decode worker was full, and the prompt was not scored.
+  struct Outcome {
+    double ratio = 0;
+    // Cached KV was found that the router did not expect, or had hoped for.
+    bool found_more = false;
+    // One worker computed as many tokens of the prompt as was expected.
+    bool is_as_expected = false;
+  };
+  std::optional<Outcome> TakeOutcome() { return std::exchange(outcome_, std::nullopt); }
   // Error: no attempt can meet the request, whose fault it is, and all tokens before that have been
   // emitted.
   absl::Status Hopeless() const;
@@ -106,7 +112,8 @@ class Attempt {
   int n_emitted_ = 0;
   bool spoke_ = false, decode_spoke_ = false;  // once the decode worker spoke, the handoff is done
   bool preempted_ = false;
-  std::optional<double> outcome_;
+  bool found_more_ = false, is_as_expected_ = false;  // as in Outcome
+  std::optional<Outcome> outcome_;
   std::vector<CachedPrefix> kept_;
   absl::Status verdict_;        // of a part whose fault is the request's
   bool awaits_tokens_ = false;  // the verdict counts after the tokens before it

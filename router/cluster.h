@@ -4,6 +4,7 @@
 #pragma once
 
 #include "router/cached_prefixes.h"
+#include "router/cached_tails.h"
 #include "router/pool_sizing.h"
 #include "router/predictor.h"
 #include "router/prompts_under_way.h"
@@ -29,12 +30,14 @@ struct Cluster {
   std::vector<RequestId> Leave(Incarnation worker) {
     members.Leave(worker);
     prefixes.Leave(worker);
+    tails.Leave(worker);
     return ledger.Leave(worker);
   }
 
   Membership members;
   Ledger ledger;
   CachedPrefixes prefixes;
+  CachedTails tails;
   PromptsUnderWay under_way;
   Predictor predictor;
   PoolSizing sizing;

@@ -200,6 +200,13 @@ int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
   return std::max(1, n_prompt - there);
 }
 
+int32_t AttemptSpec::ComputedTokensAt(Incarnation worker) const {
+  int32_t tokens = PrefillTokensAt(worker);
+  for (const CachedPrefix& tail : tails)
+    if (tail.worker == worker) tokens -= tail.tokens;
+  return std::max(1, tokens);
+}
+
 int32_t AttemptSpec::PromptPages(int32_t page_tokens) const {
   return PagesFor(n_prompt, page_tokens);
 }

@@ -37,10 +37,13 @@ struct AttemptSpec {
   bool covered = false;                // the promise covers every token to come, so no preemption
   std::vector<CachedPrefix> kept{};    // KV of an earlier attempt, which may still be there
   std::vector<CachedPrefix> cached{};  // KV of other prompts with the same beginning
+  std::vector<CachedPrefix> tails{};   // less than a page behind `cached`, which workers copy
   bool may_relay = false;              // several workers may share the prefill
   bool prefill_only() const { return max_tokens == 1; }
   // Tokens that `worker` must compute: at least one, for its logits.
   int32_t PrefillTokensAt(Incarnation worker) const;
+  // Less what the worker may copy of a page.
+  int32_t ComputedTokensAt(Incarnation worker) const;
   // Pages of the prompt's KV, and of all KV the attempt can write. The last token's KV is never
   // written, since nothing follows it.
   int32_t PromptPages(int32_t page_tokens) const;

@@ -90,7 +90,10 @@ PlanOffset::Kind KindOf(const Plan& plan) {
 
 void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio) {
   record_.Add(spec.n_prompt, static_cast<int>(plan.PrefillWorkers().size()), ratio);
-  if (!plan.is_relay() && plan.first_token_seconds > 0 && ratio > 0)
+}
+
+void Predictor::OnUsualFirstToken(const Plan& plan, double ratio) {
+  if (ratio > 0)
     offsets_.Add(KindOf(plan), plan.first_token_seconds, ratio * plan.first_token_seconds);
 }
 
@@ -148,7 +151,7 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   // The prompt.
   const double min_share = about.min_mixed_tokens * out.cost.Work(1, spec.n_prompt / 2.0);
   const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
-  const int32_t own_tokens = spec.PrefillTokensAt(out.worker);
+  const int32_t own_tokens = spec.ComputedTokensAt(out.worker);
   const double alone_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
   const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false, now);
   const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true, now);

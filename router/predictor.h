@@ -36,6 +36,9 @@ class Predictor {
   absl::Duration Expected(const Plan& plan, const AttemptSpec& spec) const;
   // ratio: actual / predicted time to the plan's first token; later plans are corrected by it.
   void OnFirstToken(const Plan& plan, const AttemptSpec& spec, double ratio);
+  // Does so with a plan of one worker that found cached what was expected: later predictions of its
+  // kind are corrected by what this one lacked.
+  void OnUsualFirstToken(const Plan& plan, double ratio);
 
  private:
   std::optional<Plan> Best(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,

@@ -78,6 +78,7 @@ AttemptSpec Request::NextSpec() const {
           .covered = preemptions >= kMaxPreemptions,
           .kept = is_scored() ? std::vector<CachedPrefix>() : kept_,
           .cached = cached,
+          .tails = is_scored() ? std::vector<CachedPrefix>() : tails,
           .may_relay = may_relay && !is_scored()};
 }
 

@@ -98,8 +98,8 @@ class Request {
   // When it was tried last: names of the pages of Tokens, and who has them; none if no KV is
   // reused.
   std::vector<PageName> pages;
-  std::vector<CachedPrefix> cached;
-  int recompute_reason = 0;  // why the attempt before the running one ended
+  std::vector<CachedPrefix> cached, tails;  // as in AttemptSpec
+  int recompute_reason = 0;                 // why the attempt before the running one ended
   // The request waits for KV that another one computes (prompts_under_way.h), until then at most;
   // empty: it does not.
   std::optional<absl::Time> follows_until;

@@ -210,8 +210,10 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
   requests_.KeepAlarm(*request);
   Attempt& attempt = *request->attempt();
   const Plan& plan = attempt.plan();
-  if (const std::optional<double> ratio = attempt.TakeOutcome())
-    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
+  if (const std::optional<Attempt::Outcome> outcome = attempt.TakeOutcome()) {
+    if (!outcome->found_more) cluster_.predictor.OnFirstToken(plan, attempt.spec(), outcome->ratio);
+    if (outcome->is_as_expected) cluster_.predictor.OnUsualFirstToken(plan, outcome->ratio);
+  }
   if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());
@@ -375,6 +377,7 @@ void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::T
                              .timeline = request.MakeTimeline(now)});
   if (const auto n_made = static_cast<int32_t>(request.produced().size()); how.ok() && n_made > 0) {
     cluster_.ledger.OnEnded(n_made);
+    dispatch_.NoteTails(request);
     cluster_.sizing.OnEnded(static_cast<int32_t>(request.wanted().prompt.size()), n_made, now);
   }
   if (request.dispatched()) dispatch_.Cancel(request);

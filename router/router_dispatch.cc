@@ -82,6 +82,11 @@ void RouterDispatch::Try(Request& request, absl::Time now) {
     request.pages = cluster_.prefixes.NamesOf(
         request.Tokens(), std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt);
   request.cached = cluster_.prefixes.Find(request.pages);
+  request.tails.clear();
+  if (ReusesKv(request))
+    request.tails =
+        cluster_.tails.Find(PageName::Beginning(wanted.cache_salt, false), request.pages,
+                            request.Tokens(), request.cached, cluster_.members.page_tokens());
   const std::optional<Plan> plan =
       cluster_.predictor.Choose(request.NextSpec(), request.failures.avoid(), now);
   if (!plan) return;  // the request waits for a worker or its alarm
@@ -124,6 +129,28 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
     cluster_.under_way.Enter(request.id(), request.pages, now + order.expected);
   request.Dispatch(std::move(order), now);
   SendAttempt(request, slices);
+}
+
+// The worker of the prompt has its KV, and the one that decoded has that of all tokens but the
+// last. What they have lost of it since, or of another RoPE range, makes a prediction wrong and no
+// more.
+void RouterDispatch::NoteTails(const Request& request) {
+  if (!ReusesKv(request) || !request.dispatched() || request.produced().empty()) return;
+  const GenerateRequest& wanted = request.wanted();
+  const Plan& plan = request.attempt()->plan();
+  const std::vector<int32_t> tokens = request.Tokens();
+  const std::vector<PageName> names = cluster_.prefixes.NamesOf(
+      tokens, std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt);
+  const int32_t page_tokens = cluster_.members.page_tokens();
+  if (page_tokens == 0) return;
+  const auto enter = [&](Incarnation worker, size_t n_tokens) {
+    const size_t whole = std::min(names.size(), n_tokens / static_cast<size_t>(page_tokens));
+    cluster_.tails.Enter(worker, PageName::Beginning(wanted.cache_salt, false),
+                         std::span(names).first(whole), std::span(tokens).first(n_tokens),
+                         page_tokens);
+  };
+  enter(plan.prefill(), wanted.prompt.size());
+  if (plan.decode != 0) enter(plan.decode, tokens.size() - 1);
 }
 
 // A promise of kv_pages at `sink`; promise_pages is 0 for a rank, which names pages it has.
@@ -324,8 +351,9 @@ std::optional<AttemptFailure> RouterDispatch::GiveUpLate(Request& request, absl:
       absl::ToDoubleSeconds(attempt.order().expected), absl::ToDoubleSeconds(alone));
   LogWarn("request %s is dispatched anew: %s", request.wanted().name, message);
   attempt.OnGivenUp(spec.kept, now);
-  if (const std::optional<double> ratio = attempt.TakeOutcome())
-    cluster_.predictor.OnFirstToken(plan, attempt.spec(), *ratio);
+  if (const std::optional<Attempt::Outcome> outcome = attempt.TakeOutcome();
+      outcome && !outcome->found_more)
+    cluster_.predictor.OnFirstToken(plan, attempt.spec(), outcome->ratio);
   return AttemptFailure{.cause = FailoverCause::kLate, .message = message};
 }
 

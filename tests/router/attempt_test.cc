@@ -214,24 +214,30 @@ TEST_CASE("an outcome is told once, if the prediction could have been right") {
   AttemptFixture f;
   CHECK_FALSE(f.attempt.TakeOutcome());
   f.attempt.OnEmitted(kNow + absl::Milliseconds(150));
-  const std::optional<double> ratio = f.attempt.TakeOutcome();
-  REQUIRE(ratio);
-  CHECK(*ratio == Approx(1.5));
+  const std::optional<Attempt::Outcome> outcome = f.attempt.TakeOutcome();
+  REQUIRE(outcome);
+  CHECK(outcome->ratio == Approx(1.5));
+  CHECK_FALSE(outcome->found_more);
+  CHECK_FALSE(outcome->is_as_expected);  // nothing has told what was computed
   CHECK(f.timeline.took == absl::Milliseconds(150));
   CHECK_FALSE(f.attempt.TakeOutcome());
   const auto told = [](AttemptFixture& surprised) {
     surprised.attempt.OnEmitted(kNow + absl::Milliseconds(150));
-    return surprised.attempt.TakeOutcome().has_value();
+    return surprised.attempt.TakeOutcome();
   };
   AttemptFixture given_up(RelayPlanOfTwo());
   given_up.attempt.OnGivenUp({}, kNow + absl::Milliseconds(300));
-  CHECK(given_up.attempt.TakeOutcome() == 5);
-  AttemptFixture full, cached, scored(PairPlan(), 0);
+  CHECK(given_up.attempt.TakeOutcome()->ratio == 5);
+  AttemptFixture full, cached, usual, scored(PairPlan(), 0);
   full.attempt.OnNoRoom(absl::ZeroDuration(), kNow);
   REQUIRE(cached.attempt.OnPromptComputed(kTail, {.epoch = 1, .reused_tokens = 16}, kNow).ok());
+  REQUIRE(usual.attempt.OnPromptComputed(kTail, {.epoch = 1}, kNow).ok());
   CHECK_FALSE(told(full));
-  CHECK_FALSE(told(cached));
   CHECK_FALSE(told(scored));
+  const auto found = told(cached), expected = told(usual);
+  REQUIRE((found && expected));
+  CHECK((found->found_more && !found->is_as_expected));
+  CHECK((!expected->found_more && expected->is_as_expected));
 }
 
 TEST_CASE("the workers that computed the prompt may keep its KV") {

@@ -29,7 +29,7 @@ struct ClientCounts {
   void Add(const ClientCounts& other);
 };
 
-// What the plan of a request's last attempt said, and what came: seconds, 0: unknown.
+// Prediction of a request's last attempt, and what came: seconds, 0: unknown.
 struct Foretold {
   double predicted = 0, took = 0;     // from the attempt to the first token
   double predicted_gap = 0, gap = 0;  // mean time between tokens
