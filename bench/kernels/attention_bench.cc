@@ -39,18 +39,21 @@ double Fastest(double seconds, const Fn& fn) {
   return best;
 }
 
+KvLayout LayoutOf(KvType type, int head_dim, int group) {
+  ModelDesc model;
+  model.n_layers = 1;
+  model.n_heads = kKvHeads * group;
+  model.n_kv_heads = kKvHeads;
+  model.head_dim = head_dim;
+  return KvLayout::For(model, type, 64);
+}
+
 // Sequences of equal length with random queries, keys and values.
 class Workload {
  public:
   // Each sequence has q_tokens rows at its end.
   Workload(KvType type, int head_dim, int group, int context, int n_sequences, int q_tokens)
-      : heads_(kKvHeads * group) {
-    ModelDesc model;
-    model.n_layers = 1;
-    model.n_heads = heads_;
-    model.n_kv_heads = kKvHeads;
-    model.head_dim = head_dim;
-    layout_ = KvLayout::For(model, type, 64);
+      : heads_(kKvHeads * group), layout_(LayoutOf(type, head_dim, group)) {
     std::vector<bf16> noise(1 << 16);
     std::mt19937 rng(7);
     std::normal_distribution<float> normal;
@@ -162,7 +165,7 @@ void MeasureShapes(const AttentionBenchOptions& o, KvType type, int head_dim, in
   };
   Workload prefill(type, head_dim, o.group, context, 1, std::min(context, kChunk));
   MeasureShape(o, name("prefill"), false, prefill, results);
-  const int64_t bytes = int64_t{context} * kKvHeads * head_dim * 4;
+  const int64_t bytes = LayoutOf(type, head_dim, o.group).token_bytes() * context;
   const int n = static_cast<int>(std::max<int64_t>(1, o.decode_bytes / bytes));
   Workload decode(type, head_dim, o.group, context, n, 1);
   MeasureShape(o, name("decode"), true, decode, results);

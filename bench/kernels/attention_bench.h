@@ -20,7 +20,9 @@ struct AttentionBenchOptions {
   SamplePlan plan{.min_samples = 7, .seconds = 0.5};  // per measurement
   int group = 4;                                      // query heads that share a KV head
   int spin_us = 50;
-  int64_t decode_bytes = 256 << 20;  // K and V that decoding reads: more than caches hold
+  // K and V that decoding reads, of every type: more than caches hold (a server's L3 may hold 256
+  // MiB, and then half of the limit and of the result are its own).
+  int64_t decode_bytes = 768 << 20;
   bool json = false;
 };
 

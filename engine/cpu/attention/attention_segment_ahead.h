@@ -117,7 +117,7 @@ class SegmentAhead {
 
   const char* from_[kAtOnce];     // the pieces that are prefetched in turn
   int64_t at_ = 0, end_ = 0;      // bytes of each
-  int64_t due_ = 0, due_at_ = 0;  // a turn is due
+  int64_t due_ = 0, due_at_ = 0;  // shares of turns: a turn is due at due_at_
   int64_t due_beside_softmax_ = 0;
   int first_ = 0, n_pieces_ = 0;
   Piece pieces_[kMaxPieces + kAtOnce];
