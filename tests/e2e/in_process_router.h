@@ -1,5 +1,6 @@
-// A router inside the test's process: the Router core behind a real ControlServer, on a front thread
-// of its own, and what came of each request. For tests that need the inside of the processes.
+// A router inside the test's process: the Router core behind a real ControlServer, on a front
+// thread of its own, and what came of each request. For tests that need the inside of the
+// processes.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,5 @@
-// Offsets of predictions are learned by kind, from short prompts above all, and no outlier moves it.
+// Offsets of predictions are learned by kind, from short prompts above all, and no outlier moves
+// it.
 #include "planner/plan_offset.h"
 
 #include <catch2/catch.hpp>
