@@ -31,6 +31,7 @@ class Model {
       : random_(seed),
         pool_(std::move(*KvPool::Create(HashBackend(kPageTokens).kv_layout(), n_pages))),
         index_(std::make_unique<PrefixIndex>(pool_.get())) {
+    index_->log().Restart(kRouter);
     // Runs with the index's own handler.
     pool_->on_evict = [this, forget = pool_->on_evict](int32_t page) {
       REQUIRE(entered_.erase(page) == 1);
