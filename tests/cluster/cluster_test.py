@@ -239,7 +239,7 @@ class Chart(unittest.TestCase):
             with Load() as load:
                 node.kill()
                 cluster.wait("Kubernetes to notice", lambda: not cluster.is_ready(node))
-                # What an operator says of a machine that is off: its pods may run elsewhere.
+                # An operator says so that the machine is off and its pods may run elsewhere.
                 cluster.kubectl("taint", "node", node.name, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
                 cluster.wait("its pods to move", lambda: not self.roles_on(node))
                 settled("statefulset", "prefill")
@@ -304,7 +304,7 @@ class Chart(unittest.TestCase):
         kinds = "deployments,statefulsets,pods,services,configmaps,secrets,poddisruptionbudgets,networkpolicies,serviceaccounts"
         cluster.wait("all pods to end", lambda: not cluster.get("-n", "short", "pods")["items"])
         left = [f"{each['kind']}/{each['metadata']['name']}" for each in cluster.get("-n", "short", kinds)["items"]]
-        # What was there before.
+        # The namespace has what was there before the release, and no more.
         self.assertEqual(sorted(left), sorted(["ConfigMap/kube-root-ca.crt", "ServiceAccount/default", *(
             f"Secret/tls-{role}" for role in ("router", "prefill", "decode"))]))
         cluster.kubectl("delete", "namespace", "short", "--wait=false")
@@ -331,7 +331,7 @@ def main():
         cluster.stop()
 
 
-# What Baton's libraries open by name: UCX its transports, gRPC a list of authorities.
+# Baton's libraries open these by name: UCX its transports, gRPC a list of authorities.
 LIBRARIES = {folder: folder for folder in ("/usr/lib/x86_64-linux-gnu/ucx", "/usr/share/grpc")}
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Metrics:
                                                      "refresh_interval": "1s"}]}]}))
         node.start("prometheus", "prometheus", f"--config.file={self.folder}/prometheus.json",
                    f"--storage.tsdb.path={self.folder}/data", "--web.listen-address=127.0.0.1:9090")
-        # What prometheus-adapter's own rules say of gauges of pods.
+        # The rule offers every series of a pod under its own name, as the adapter's default does for gauges.
         (self.folder / "adapter.json").write_text(json.dumps({"rules": [{
             "seriesQuery": '{namespace!="",pod!=""}',
             "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},

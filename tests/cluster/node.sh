@@ -59,10 +59,9 @@ inside() {
   mount -t tmpfs tmpfs /var/log
   mount --bind "$folder/kubelet" "$folder/kubelet"
   mount --make-rshared "$folder/kubelet"
-  for file in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys \
-    kernel/keys/root_maxbytes; do
+  while read -r file; do
     mount --bind "$folder/settings/$file" "/proc/sys/$file"
-  done
+  done < <(find "$folder/settings" -type f -printf '%P\n')
   hostname "$name"
   ip link set lo up
   ip link add node0 type bridge
