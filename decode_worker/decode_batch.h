@@ -59,8 +59,6 @@ class DecodeBatch {
   // outlive the batch. Pages of sequences are not given back at destruction: CancelAll first.
   DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool,
               PrefixIndex* index);
-  DecodeBatch(const DecodeBatch&) = delete;
-  DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
   // Ends earlier attempts at the request; one that comes after a later one is ignored. A request
@@ -85,11 +83,11 @@ class DecodeBatch {
   // wanted. If the result is not 0, the step is run; it is the newest step, and the builder's is
   // the step before when Contribute is called again.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
-  // Of the newest step: true if every row whose choice looks back knows the token before.
+  // True if every row of the newest step whose choice looks back knows the token before.
   bool CanSample() const;
-  // Its rows that need a mask before they are sampled (SequenceSampling::MakeMask).
+  // The newest step's rows that need a mask before they are sampled (SequenceSampling::MakeMask).
   std::vector<SequenceSampling*> unmasked() const;
-  // Appends how to sample each of its rows.
+  // Appends how to sample each of the newest step's rows.
   void AddSampling(std::vector<RowSampling>* rows) const;
   // Takes the tokens of the oldest step's logit rows, and ends the sequences that are complete.
   void StepDone(std::span<SampledToken> sampled, absl::Time now);

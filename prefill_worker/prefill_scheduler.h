@@ -110,7 +110,7 @@ class PrefillScheduler {
     int scores;          // index of the first of its scored rows, if it has any
     int announced;       // layers
   };
-  // What a piece under way gives beside KV.
+  // Results of a piece under way, beside KV.
   struct Result {
     int64_t prompt;                                // its serial
     int logits;                                    // as Piece

@@ -60,7 +60,7 @@ void EngineThread::Run() {
   std::vector<Event> events;
   absl::Time close_by = absl::InfiniteFuture();
   pulse_.Begin(MonotonicNow());
-  // What the engine still writes is waited for in any case.
+  // Writes of the engine into this object are waited for in any case.
   const auto is_over = [&] {
     return core_.IsQuiet() || (MonotonicNow() >= close_by && !core_.has_under_way());
   };

@@ -1,4 +1,4 @@
-// What a backend is told of sampling, and what it answers. Engine thread.
+// Parameters of sampling, for a backend, and its results. Engine thread.
 #pragma once
 
 #include <cstdint>
