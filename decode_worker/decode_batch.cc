@@ -85,12 +85,12 @@ void DecodeBatch::Complete(Sequence* sequence, absl::Time now) {
   sequence->token = kv.record.first_token;
   sequence->position = kv.record.n_tokens;
   if (const auto reason = sequence->EndsWithToken()) return End(sequence, *reason);
-  SequenceSampling& sampling =
-      sequence->sampling.emplace(request.sampling, request.stop_tokens, request.tokens,
-                                 request.n_generated, sequence->grammar.get());
-  sampling.Push(sequence->token);
-  if (!sampling.status().ok())
-    return End(sequence, EndReason::kFailed, sampling.status(), PartFault::kGrammar);
+  sequence->sampling =
+      std::make_shared<SequenceSampling>(request.sampling, request.stop_tokens, request.tokens,
+                                         request.n_generated, sequence->grammar.get());
+  sequence->sampling->Push(sequence->token);
+  if (const absl::Status& status = sequence->sampling->status(); !status.ok())
+    return End(sequence, EndReason::kFailed, status, PartFault::kGrammar);
   sequence->state = SequenceState::kReady;
   sequence->progress = now;
   std::vector<int32_t> tokens = std::move(request.tokens);
@@ -112,7 +112,6 @@ void DecodeBatch::On(const HandoffAborted& event, absl::Time) {
 }
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
-  BATON_DCHECK(step_.empty());
   Remember(request, up_to);
   std::vector<Sequence*> found;
   for (auto it = sequences_.lower_bound({request, 0}); it != sequences_.end(); ++it) {
@@ -156,7 +155,6 @@ bool DecodeBatch::WasCancelled(const Sequence::Key& key) const {
 }
 
 void DecodeBatch::OnTime(absl::Time now) {
-  BATON_DCHECK(step_.empty());
   std::vector<Sequence*> due;
   for (const auto& [key, sequence] : sequences_)
     if (sequence->Deadline(options_) <= now) due.push_back(sequence.get());
@@ -213,6 +211,9 @@ void DecodeBatch::Remove(Sequence* sequence) {
   }
   std::erase(rows_, sequence);
   std::erase(ready_, sequence);
+  for (std::vector<StepRow>& step : steps_)
+    for (StepRow& row : step)
+      if (row.sequence == sequence) row.sequence = nullptr;
   sequences_.erase(sequence->key);
 }
 
@@ -234,7 +235,7 @@ void DecodeBatch::Grow(int reclaimable) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     Sequence* const sequence = rows_[i];
     bool preempted = false;
-    while (!preempted && sequence->RoomLeft(pool_->layout()) == 0 &&
+    while (!preempted && sequence->WantsRow() && sequence->RoomLeft(pool_->layout()) == 0 &&
            !pool_->Take(1, &sequence->kv->pages)) {
       if (reclaimable-- > 0) break;
       Sequence* const victim = YoungestToPreempt();
@@ -246,7 +247,6 @@ void DecodeBatch::Grow(int reclaimable) {
 }
 
 int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builder) {
-  BATON_DCHECK(step_.empty());
   while (!ready_.empty() && n_rows() < options_.max_batch) {
     Sequence* const sequence = ready_.front();
     sequence->state = SequenceState::kDecoding;
@@ -255,37 +255,58 @@ int DecodeBatch::Contribute(absl::Time now, int reclaimable, StepBuilder* builde
     ready_.pop_front();
   }
   Grow(reclaimable);
+  std::vector<StepRow> step;
   for (Sequence* sequence : rows_) {
-    if (sequence->RoomLeft(pool_->layout()) == 0) continue;
+    const int before = std::exchange(sequence->logits, -1);
+    if (!sequence->WantsRow() || sequence->RoomLeft(pool_->layout()) == 0) continue;
+    if (sequence->ahead > 0 && before < 0) continue;  // its token is neither known nor fed
+    const int32_t token = sequence->ahead > 0 ? FedToken(before) : sequence->token;
+    const int position = sequence->position + sequence->ahead;
     const int row = builder->AddPiece(
-        std::span(&sequence->token, 1), sequence->position,
-        std::span(sequence->kv->pages).first(pool_->layout().PagesFor(sequence->position + 1)),
+        std::span(&token, 1), position,
+        std::span(sequence->kv->pages).first(pool_->layout().PagesFor(position + 1)),
         sequence->RangeIn(model_.rope));
-    step_.push_back({sequence, builder->WantLogits(row)});
+    sequence->logits = builder->WantLogits(row);
+    ++sequence->ahead;
+    step.push_back({sequence, sequence->logits});
   }
-  return static_cast<int>(step_.size());
+  const int n = static_cast<int>(step.size());
+  if (n > 0) steps_.push_back(std::move(step));
+  return n;
+}
+
+bool DecodeBatch::CanSample() const {
+  return std::all_of(steps_.back().begin(), steps_.back().end(), [](const StepRow& row) {
+    return row.sequence == nullptr || row.sequence->ahead == 1 ||
+           !row.sequence->sampling->LooksBack();
+  });
 }
 
 std::vector<SequenceSampling*> DecodeBatch::unmasked() const {
   std::vector<SequenceSampling*> unmasked;
-  for (const StepRow& row : step_)
-    if (row.sequence->sampling->has_grammar()) unmasked.push_back(&*row.sequence->sampling);
+  for (const StepRow& row : steps_.back())
+    if (row.sequence != nullptr && row.sequence->sampling->has_grammar())
+      unmasked.push_back(row.sequence->sampling.get());
   return unmasked;
 }
 
-void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time now) {
-  sample_.clear();
-  for (const auto& [sequence, logits] : step_)
-    sample_.push_back({.logits = backend.logits(logits),
-                       .sampling = &*sequence->sampling,
-                       .position = sequence->position + 1});
-  sampled_.resize(sample_.size());
-  sampler->SampleRows(sample_, sampled_);
+void DecodeBatch::AddSampling(std::vector<RowSampling>* rows) const {
+  for (const StepRow& row : steps_.back()) {
+    RowSampling& to = rows->emplace_back();
+    if (row.sequence == nullptr) continue;
+    to = {.sampling = row.sequence->sampling,
+          .position = row.sequence->position + row.sequence->ahead,
+          .wants_digest = row.sequence->request->want_digests};
+  }
+}
 
-  for (size_t row = 0; row < step_.size(); ++row) {
-    Sequence* const sequence = step_[row].sequence;
+void DecodeBatch::StepDone(std::span<SampledToken> all_sampled, absl::Time now) {
+  for (const StepRow& row : steps_.front()) {
+    Sequence* const sequence = row.sequence;
+    if (sequence == nullptr) continue;
     const DecodeRequest& request = *sequence->request;
-    SampledToken& sampled = sampled_[row];
+    SampledToken& sampled = all_sampled[static_cast<size_t>(row.logits)];
+    --sequence->ahead;
     if (sequence->first_step_took == absl::ZeroDuration())
       sequence->first_step_took = now - sequence->first_step;
     sequence->progress = now;
@@ -299,17 +320,16 @@ void DecodeBatch::StepDone(const Backend& backend, Sampler* sampler, absl::Time 
     sequence->token = sampled.token;
     ++sequence->position;
     sequence->Trim(pool_);
-    effects_.emplace_back(WorkerEvent(
-        TokenOut{.request_id = request.request_id,
-                 .epoch = request.epoch,
-                 .position = sequence->position,
-                 .token = sampled.token,
-                 .logprob = sampled.logprob,
-                 .digest = request.want_digests ? LogitsDigest(sample_[row].logits, 0) : 0,
-                 .logprobs = std::move(sampled.logprobs)}));
+    effects_.emplace_back(WorkerEvent(TokenOut{.request_id = request.request_id,
+                                               .epoch = request.epoch,
+                                               .position = sequence->position,
+                                               .token = sampled.token,
+                                               .logprob = sampled.logprob,
+                                               .digest = sampled.digest,
+                                               .logprobs = std::move(sampled.logprobs)}));
     if (const auto reason = sequence->EndsWithToken()) End(sequence, *reason);
   }
-  step_.clear();
+  steps_.pop_front();
 }
 
 // --- what others must know

@@ -16,14 +16,18 @@
 // kMaxPreemptions times, so each ends. A row waits only while free pages of the transfer room are
 // on their way back.
 //
-// A step: Contribute, StepDone. Events come between steps, never inside one. What is refused is an
-// absl::Status inside, and a PartEnded (kFailed) for the router.
+// A step: Contribute, AddSampling, StepDone. Several steps may be under way, each begun when the
+// one before is sampled; events come at any time between these calls. Contribute knows positions,
+// pages and ends by length; StepDone brings tokens, ends by stop tokens, and times. A row whose
+// newest token is not known yet is fed it. The row of a sequence that has ended meanwhile is
+// dropped. What is refused is an absl::Status inside, and a PartEnded (kFailed) for the router.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -41,8 +45,8 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/model/model_desc.h"
 #include "engine/sampling/sampler.h"
-#include "engine/step/backend.h"
 #include "engine/step/step.h"
+#include "engine/step/step_output.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "proto/messages.h"
 
@@ -57,8 +61,6 @@ class DecodeBatch {
   // outlive the batch. Pages of sequences are not given back at destruction: CancelAll first.
   DecodeBatch(const DecodeOptions& options, const ModelDesc& model, KvPool* pool,
               PrefixIndex* index);
-  DecodeBatch(const DecodeBatch&) = delete;
-  DecodeBatch& operator=(const DecodeBatch&) = delete;
 
   // --- events
   // Ends earlier attempts at the request; one that comes after a later one is ignored. A request
@@ -81,12 +83,17 @@ class DecodeBatch {
   // --- one step
   // Adds one row per running sequence that has a page for its token, at most max_batch; returns the
   // number of rows. reclaimable: number of free pages of the transfer room, which come back when
-  // wanted. If the result is not 0, the step is run and StepDone follows, before any other event.
+  // wanted. If the result is not 0, the step is run; it is the newest step, and the builder's is
+  // the step before when Contribute is called again.
   int Contribute(absl::Time now, int reclaimable, StepBuilder* builder);
-  // The rows of the step that need a mask before StepDone (SequenceSampling::MakeMask).
+  // True if every row of the newest step whose choice looks back knows the token before.
+  bool CanSample() const;
+  // The newest step's rows that need a mask before they are sampled (SequenceSampling::MakeMask).
   std::vector<SequenceSampling*> unmasked() const;
-  // Samples a token for each row from the step's logits, and ends the sequences that are complete.
-  void StepDone(const Backend& backend, Sampler* sampler, absl::Time now);
+  // Appends how to sample each of the newest step's rows.
+  void AddSampling(std::vector<RowSampling>* rows) const;
+  // Takes the tokens of the oldest step's logit rows, and ends the sequences that are complete.
+  void StepDone(std::span<SampledToken> sampled, absl::Time now);
 
   // Effects since the last call, in order.
   std::vector<DecodeEffect> TakeEffects() { return std::exchange(effects_, {}); }
@@ -103,8 +110,8 @@ class DecodeBatch {
 
  private:
   struct StepRow {
-    Sequence* sequence;
-    int logits;  // index in the step's logits
+    Sequence* sequence;  // null: it has ended since
+    int logits;          // index in the step's logits
   };
 
   Sequence* FindOrMake(const Sequence::Key& key);
@@ -124,11 +131,10 @@ class DecodeBatch {
   PrefixIndex* const index_;
   // Ordered, so that work for all sequences is done in the same order in every run.
   absl::btree_map<Sequence::Key, std::unique_ptr<Sequence>> sequences_;
-  std::deque<Sequence*> ready_;    // complete, in order, waiting for a row
-  std::vector<Sequence*> rows_;    // in order of joining
-  std::vector<StepRow> step_;      // the running step's, in the order of rows_
-  std::vector<SampleRow> sample_;  // scratch of StepDone
-  std::vector<SampledToken> sampled_;
+  std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
+  std::vector<Sequence*> rows_;  // in order of joining
+  std::deque<std::vector<StepRow>>
+      steps_;  // under way, the oldest first; each in the order of rows_
   // Remembered cancels: KV that arrives after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;

@@ -54,7 +54,7 @@ bool Sequence::IsCovered(const KvLayout& layout) const {
 }
 
 int Sequence::RoomLeft(const KvLayout& layout) const {
-  return static_cast<int>(kv->pages.size()) * layout.page_tokens - position;
+  return static_cast<int>(kv->pages.size()) * layout.page_tokens - (position + ahead);
 }
 
 std::optional<EndReason> Sequence::EndsWithToken() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -43,12 +44,14 @@ struct Sequence {
   std::optional<DecodeRequest> request;  // without its tokens, once they are indexed
   int32_t n_prompt = 0;                  // its tokens
   SharedGrammar grammar;
-  std::optional<SequenceSampling> sampling;  // from kReady on; reads `request`
+  std::shared_ptr<SequenceSampling> sampling;  // from kReady on
   std::optional<HandoffArrived> kv;
   absl::Time arrived, first_step;
   absl::Duration first_step_took;  // zero: not over
-  int32_t token = 0;               // the newest, not yet in the KV
+  int32_t token = 0;               // the newest known, not yet in the KV
   int32_t position = 0;            // of `token`
+  int ahead = 0;                   // its rows in steps under way
+  int logits = -1;                 // of its row in the step before; -1: it has none there
   int32_t trimmed = 0;             // leading pages of the table, which fell out of the window
   PrefixChain chain;               // of its pages in the index
   std::vector<int32_t> tail;       // tokens with KV after the chain: fewer than a page has
@@ -59,10 +62,12 @@ struct Sequence {
   int PagesToEnd(const KvLayout& layout) const;
   // True if its pages reach to its end, so that it is never preempted.
   bool IsCovered(const KvLayout& layout) const;
-  // Tokens it can write into the pages it has.
+  // Tokens it can write into the pages it has, behind those under way.
   int RoomLeft(const KvLayout& layout) const;
-  // Tokens still to be made.
+  // Tokens still to be made, those under way among them.
   int TokensLeft() const { return n_prompt + request->max_tokens - 1 - position; }
+  // False: it ends by length with what is under way.
+  bool WantsRow() const { return TokensLeft() > ahead; }
   // The reason why it ends with `token`; empty: it goes on.
   std::optional<EndReason> EndsWithToken() const;
   RopeRange RangeIn(const RopeDesc& rope) const {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "common/check.h"
-#include "engine/sampling/sequence_sampling.h"
 
 namespace baton {
 
@@ -79,6 +79,7 @@ void PrefillScheduler::Run(Prompt* prompt, absl::Time now) {
 }
 
 int PrefillScheduler::AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder) {
+  if (prompt->slice().is_computed()) return 0;  // its first token is under way
   if (prompt->slice().misses_inflow(layout_.n_layers())) return 0;
   if (prompt->phase != Phase::kRunning) Run(prompt, now);
   const int32_t done = prompt->slice().done;
@@ -112,10 +113,10 @@ void PrefillScheduler::LayersDone(int to) {
   }
 }
 
-// Tells log-probabilities of the prompt's tokens: the logits of a row score the token at the next
+// Log-probabilities of the prompt's tokens: the logits of a row score the token at the next
 // position, but the prompt's last row's are for the first token to be drawn. A few rows at a time,
 // so that memory does not grow with the chunk.
-void PrefillScheduler::Score(const Piece& piece, Backend* backend, Sampler* sampler) {
+void PrefillScheduler::AddScores(const Piece& piece, Result* to) const {
   static_assert(Backend::kScoredAtOnce <= PromptLogprobs::kMaxTokens);
   const PrefillRequest& request = piece.prompt->request;
   const int32_t vocab = facts_.model->vocab, given_end = request.sampling.vocab_end;
@@ -123,27 +124,78 @@ void PrefillScheduler::Score(const Piece& piece, Backend* backend, Sampler* samp
   const int32_t end = std::min(piece.end, piece.prompt->size() - 1);
   for (int32_t from = piece.begin; from < end; from += Backend::kScoredAtOnce) {
     const int32_t n = std::min(Backend::kScoredAtOnce, end - from);
-    const int first = piece.scores + from - piece.begin;
-    PromptLogprobs told{
-        .request_id = request.request_id, .epoch = request.epoch, .position = from + 1};
-    told.tokens.resize(static_cast<size_t>(n));
-    sampler->ScoreRows(backend->ScoredLogits(first, first + n),
-                       std::span(request.tokens).subspan(static_cast<size_t>(from) + 1, n),
-                       request.prompt_logprobs, end_id, told.tokens);
-    effects_.emplace_back(WorkerEvent(std::move(told)));
+    PromptLogprobs& told = to->scores.emplace_back();
+    told.request_id = request.request_id;
+    told.epoch = request.epoch;
+    told.position = from + 1;
+    const std::span<const int32_t> next =
+        std::span(request.tokens).subspan(static_cast<size_t>(from) + 1, n);
+    told.tokens.resize(next.size());
+    to->scored_tokens.insert(to->scored_tokens.end(), next.begin(), next.end());
+  }
+  to->scored = {.first = piece.scores, .top = request.prompt_logprobs, .end = end_id};
+}
+
+std::shared_ptr<SequenceSampling> PrefillScheduler::SamplingOf(const Prompt& prompt) const {
+  const PrefillRequest& request = prompt.request;
+  return std::make_shared<SequenceSampling>(request.sampling, request.stop_tokens, request.tokens,
+                                            request.n_generated, prompt.grammar.get());
+}
+
+void PrefillScheduler::StepSubmitted(absl::Time now) {
+  std::vector<Result>& results = steps_.emplace_back();
+  for (const Piece& piece : pieces_) {
+    Prompt* const prompt = piece.prompt;
+    Result& result = results.emplace_back(Result{.prompt = prompt->serial, .logits = piece.logits});
+    if (prompt->request.epoch > 1) prompt->last_word.recomputed_tokens += piece.end - piece.begin;
+    prompt->progress = now;
+    Computed(prompt, piece.end);
+    if (prompt->is_scored()) AddScores(piece, &result);
+    if (piece.logits < 0) continue;
+    result.sampling = SamplingOf(*prompt);
+    result.wants_digest = prompt->request.want_digests;
+    result.position = prompt->size();
+  }
+  pieces_.clear();
+}
+
+void PrefillScheduler::AddSampling(std::vector<RowSampling>* rows) const {
+  for (const Result& result : steps_.back()) {
+    if (result.sampling == nullptr) continue;
+    result.sampling->MakeMask();
+    rows->push_back({.sampling = result.sampling,
+                     .position = result.position,
+                     .wants_digest = result.wants_digest});
   }
 }
 
-void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> logits,
-                                      Sampler* sampler, absl::Time now) {
+void PrefillScheduler::Score(Backend* backend) {
+  for (Result& result : steps_.back()) {
+    ScoredRows rows = result.scored;
+    std::span<const int32_t> tokens = result.scored_tokens;
+    for (PromptLogprobs& told : result.scores) {
+      rows.tokens = tokens.first(told.tokens.size());
+      backend->Score(rows, told.tokens);
+      tokens = tokens.subspan(rows.tokens.size());
+      rows.first += static_cast<int>(rows.tokens.size());
+    }
+  }
+}
+
+Prompt* PrefillScheduler::Awaiting(int64_t serial) const {
+  const auto& prompts = prompts_.queue().prompts();  // in the order of serials
+  const auto it = std::ranges::lower_bound(prompts, serial, {},
+                                           [](const auto& prompt) { return prompt->serial; });
+  const bool is_there = it != prompts.end() && (*it)->serial == serial;
+  return is_there && (*it)->phase != Phase::kEnding ? it->get() : nullptr;
+}
+
+void PrefillScheduler::TakeFirstToken(Prompt* prompt, SequenceSampling* sampling,
+                                      SampledToken* sampled, absl::Time now) {
   const PrefillRequest& request = prompt->request;
-  SequenceSampling sampling(request.sampling, request.stop_tokens, request.tokens,
-                            request.n_generated, prompt->grammar.get());
-  sampling.MakeMask();
-  SampledToken sampled = sampler->Sample(logits, sampling, prompt->size());
-  sampling.Push(sampled.token);
-  if (!sampling.status().ok()) {
-    prompts_.Stop(prompt, EndReason::kFailed, sampling.status(), PartFault::kGrammar);
+  sampling->Push(sampled->token);
+  if (!sampling->status().ok()) {
+    prompts_.Stop(prompt, EndReason::kFailed, sampling->status(), PartFault::kGrammar);
     return;
   }
   prompt->computed = now;
@@ -157,15 +209,14 @@ void PrefillScheduler::DrawFirstToken(Prompt* prompt, std::span<const float> log
                       ? 0
                       : absl::ToInt64Microseconds(prompt->admitted - request.received),
       .computed = now}));
-  effects_.emplace_back(
-      WorkerEvent(TokenOut{.request_id = request.request_id,
-                           .epoch = request.epoch,
-                           .position = prompt->size(),
-                           .token = sampled.token,
-                           .logprob = sampled.logprob,
-                           .digest = request.want_digests ? LogitsDigest(logits, 0) : 0,
-                           .logprobs = std::move(sampled.logprobs)}));
-  prompts_.FirstToken(prompt, sampled.token);
+  effects_.emplace_back(WorkerEvent(TokenOut{.request_id = request.request_id,
+                                             .epoch = request.epoch,
+                                             .position = prompt->size(),
+                                             .token = sampled->token,
+                                             .logprob = sampled->logprob,
+                                             .digest = sampled->digest,
+                                             .logprobs = std::move(sampled->logprobs)}));
+  prompts_.FirstToken(prompt, sampled->token);
 }
 
 void PrefillScheduler::Computed(Prompt* prompt, int32_t end) {
@@ -178,17 +229,18 @@ void PrefillScheduler::Computed(Prompt* prompt, int32_t end) {
   }
 }
 
-void PrefillScheduler::StepDone(Backend* backend, Sampler* sampler, absl::Time now) {
-  for (const Piece& piece : pieces_) {
-    Prompt* const prompt = piece.prompt;
-    if (prompt->request.epoch > 1) prompt->last_word.recomputed_tokens += piece.end - piece.begin;
+void PrefillScheduler::StepDone(std::span<SampledToken> sampled, absl::Time now) {
+  std::vector<Result> results = std::move(steps_.front());
+  steps_.pop_front();
+  for (Result& result : results) {
+    Prompt* const prompt = Awaiting(result.prompt);
+    if (prompt == nullptr) continue;
     prompt->progress = now;
-    Computed(prompt, piece.end);
-    if (prompt->is_scored()) Score(piece, backend, sampler);
-    if (piece.logits >= 0)
-      DrawFirstToken(prompt, backend->logits(piece.logits), sampler, now);  // may end the prompt
+    for (PromptLogprobs& told : result.scores) effects_.emplace_back(WorkerEvent(std::move(told)));
+    if (result.sampling != nullptr)  // may end the prompt
+      TakeFirstToken(prompt, result.sampling.get(), &sampled[static_cast<size_t>(result.logits)],
+                     now);
   }
-  pieces_.clear();
 }
 
 // --- the slice
@@ -284,12 +336,12 @@ void PrefillScheduler::Compute(const SliceBlock& block, Backend* backend) const 
   }
 }
 
-ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend& backend,
-                                          Sampler* sampler, absl::Duration took, absl::Time now) {
+SubmittedBlock PrefillScheduler::BlockSubmitted(const SliceBlock& block, Backend* backend,
+                                                StepOutput* out, absl::Time now) {
   Prompt* const prompt = SlicePrompt();
   PromptSlice& slice = prompt->slice();
+  SubmittedBlock submitted{.prompt = prompt->serial};
   prompt->progress = now;
-  prompt->last_word.compute_us += absl::ToInt64Microseconds(took);
   const bool layer_ends = slice.run->Computed(block);
   const int n_rows = slice.run->n_rows();
   if (layer_ends) {
@@ -300,13 +352,29 @@ ComputedSlice PrefillScheduler::BlockDone(const SliceBlock& block, const Backend
   if (block.kind == SliceBlock::Kind::kProject)
     prompts_.sender().AnnounceTokens(*prompt, block.layer, 1, slice.done + block.from,
                                      slice.done + block.to);
-  if (!slice.run->done()) return {};
-  const ComputedSlice done{.tokens = n_rows, .before = slice.done};
+  if (!slice.run->done()) return submitted;
+  submitted.tokens = n_rows;
+  submitted.before = slice.done;
   const bool wants_token = !prompt->is_for_rank();
   Computed(prompt, slice.end);
-  if (wants_token)
-    DrawFirstToken(prompt, backend.slice_logits(), sampler, now);  // may end the prompt
-  return done;
+  if (!wants_token) return submitted;
+  submitted.sampling = SamplingOf(*prompt);
+  submitted.sampling->MakeMask();
+  backend->SampleSlice({.sampling = submitted.sampling,
+                        .position = prompt->size(),
+                        .wants_digest = prompt->request.want_digests},
+                       out);
+  return submitted;
+}
+
+void PrefillScheduler::BlockDone(const SubmittedBlock& block, StepOutput* out, absl::Duration took,
+                                 absl::Time now) {
+  Prompt* const prompt = Awaiting(block.prompt);
+  if (prompt == nullptr) return;
+  prompt->progress = now;
+  prompt->last_word.compute_us += absl::ToInt64Microseconds(took);
+  if (block.sampling != nullptr)  // may end the prompt
+    TakeFirstToken(prompt, block.sampling.get(), &out->sampled.front(), now);
 }
 
 }  // namespace baton

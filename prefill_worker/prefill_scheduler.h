@@ -12,12 +12,18 @@
 // may outlive its attempt. docs/RELAY.md has the order of pages and slices, rounds, what is left,
 // and the proofs.
 //
-// A step: Contribute, LayersDone after each run of layers until all are done, StepDone. Of the
-// slice: NextBlock, Compute, BlockDone. Events come between steps and blocks.
+// A step: Contribute, LayersDone after each run of layers, StepSubmitted, AddSampling, Score, and
+// StepDone when what the backend wrote is there. Of the slice: NextBlock, Compute, BlockSubmitted,
+// BlockDone. Several may be under way, and events come at any time between a submission and its
+// end. What is submitted is taken to be computed: what reads the KV is submitted later, or waits
+// for a fence (WorkerCore). Only tokens, scores and times wait for the end, and are dropped if the
+// prompt has ended meanwhile.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -25,7 +31,6 @@
 
 #include "absl/time/time.h"
 #include "engine/kv/kv_pool.h"
-#include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
 #include "engine/step/step.h"
 #include "prefill_worker/admitted_prompts.h"
@@ -35,8 +40,10 @@
 
 namespace baton {
 
-struct ComputedSlice {
-  int tokens = 0, before = 0;  // tokens of the slice, and of the prompt before the slice
+struct SubmittedBlock {
+  int64_t prompt = 0;          // its serial
+  int tokens = 0, before = 0;  // if it ends the slice: its tokens, and the prompt's before it
+  std::shared_ptr<SequenceSampling> sampling{};  // of the first token; null: the slice gives none
 };
 
 // Tokens of prompts that a step may take.
@@ -70,7 +77,14 @@ class PrefillScheduler {
   int64_t AnnouncedBytesPerLayer() const;
   // Announces the finished pages of the step's layers [0, to).
   void LayersDone(int to);
-  void StepDone(Backend* backend, Sampler* sampler, absl::Time now);
+  // All layers are submitted: the step is the newest one under way.
+  void StepSubmitted(absl::Time now);
+  // Appends how to sample the newest step's first tokens, and makes their masks.
+  void AddSampling(std::vector<RowSampling>* rows) const;
+  // Submits the newest step's scored rows.
+  void Score(Backend* backend);
+  // Takes the tokens of the oldest step's logit rows, and its scores.
+  void StepDone(std::span<SampledToken> sampled, absl::Time now);
 
   // --- the slice, between steps
   bool has_slice() const { return SlicePrompt() != nullptr; }
@@ -78,10 +92,12 @@ class PrefillScheduler {
   std::optional<SliceBlock> NextBlock(int max_rows) const;
   // Runs the block on the backend; the slice begins there with its first block.
   void Compute(const SliceBlock& block, Backend* backend) const;
-  // Announces the block's KV; took: to compute it. Returns the slice if this block ends it, else 0
-  // tokens.
-  ComputedSlice BlockDone(const SliceBlock& block, const Backend& backend, Sampler* sampler,
-                          absl::Duration took, absl::Time now);
+  // Announces the block's KV, and submits the sampling of the first token, if the block ends such a
+  // slice.
+  SubmittedBlock BlockSubmitted(const SliceBlock& block, Backend* backend, StepOutput* out,
+                                absl::Time now);
+  // took: to compute it.
+  void BlockDone(const SubmittedBlock& block, StepOutput* out, absl::Duration took, absl::Time now);
 
   // Effects since the last call, in order.
   std::vector<PrefillEffect> TakeEffects() { return std::exchange(effects_, {}); }
@@ -93,6 +109,17 @@ class PrefillScheduler {
     int logits;          // index in the step's logits, -1 = none
     int scores;          // index of the first of its scored rows, if it has any
     int announced;       // layers
+  };
+  // Results of a piece under way, beside KV.
+  struct Result {
+    int64_t prompt;                                // its serial
+    int logits;                                    // as Piece
+    std::shared_ptr<SequenceSampling> sampling{};  // of the first token; null: the piece gives none
+    int32_t position = 0;                          // of the first token
+    bool wants_digest = false;
+    ScoredRows scored{};                   // the first of them, without tokens
+    std::vector<int32_t> scored_tokens{};  // of all of them
+    std::vector<PromptLogprobs> scores{};
   };
 
   // The prompt whose slice runs on the engine; null: none does.
@@ -106,8 +133,11 @@ class PrefillScheduler {
   int AddPiece(Prompt* prompt, int budget, absl::Time now, StepBuilder* builder);
   // KV of the slice at hand is there up to `end`.
   void Computed(Prompt* prompt, int32_t end);
-  void Score(const Piece& piece, Backend* backend, Sampler* sampler);
-  void DrawFirstToken(Prompt* prompt, std::span<const float> logits, Sampler* sampler,
+  void AddScores(const Piece& piece, Result* to) const;
+  std::shared_ptr<SequenceSampling> SamplingOf(const Prompt& prompt) const;
+  // The prompt that awaits what it has submitted; null: it has ended, or was given up.
+  Prompt* Awaiting(int64_t serial) const;
+  void TakeFirstToken(Prompt* prompt, SequenceSampling* sampling, SampledToken* sampled,
                       absl::Time now);
 
   const PrefillOptions options_;
@@ -115,8 +145,9 @@ class PrefillScheduler {
   const KvLayout& layout_;
   std::vector<PrefillEffect> effects_;
   AdmittedPrompts prompts_;
-  std::vector<Piece> pieces_;  // the running step's
-  int64_t seen_ = -1;          // serial of the newest prompt that has seen a step composed
+  std::vector<Piece> pieces_;              // of the step that is being submitted
+  std::deque<std::vector<Result>> steps_;  // under way, the oldest first
+  int64_t seen_ = -1;       // serial of the newest prompt that has seen a step composed
   int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
 };
 

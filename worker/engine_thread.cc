@@ -27,7 +27,8 @@ constexpr absl::Duration kMaxWait = absl::Hours(1);
 EngineThread::EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts,
                            Backend* backend, KvPool* pool, WorkerPorts ports,
                            GrammarCompilerFn compile)
-    : inbox_(kInboxCapacity),
+    : backend_(backend),
+      inbox_(kInboxCapacity),
       core_(options, facts, backend, pool, Ports(std::move(ports), std::move(compile))) {}
 
 EngineThread::~EngineThread() { BATON_CHECK(!thread_.joinable()); }
@@ -43,6 +44,7 @@ WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
   ports.clock = MonotonicNow;
   ports.masks = &masks_;
   ports.expect = [this](absl::Duration step) { pulse_.Expect(step); };
+  ports.wake = [this] { BATON_CHECK(inbox_.TryPost(FenceReached{})); };
   if (compile == nullptr) return ports;
   grammars_.emplace("baton-grammar", kMaxGrammarJobs,
                     [this, compile = std::move(compile)](const GrammarJob& job) {
@@ -58,10 +60,16 @@ void EngineThread::Run() {
   std::vector<Event> events;
   absl::Time close_by = absl::InfiniteFuture();
   pulse_.Begin(MonotonicNow());
-  while (!(closing_ && (core_.IsQuiet() || MonotonicNow() >= close_by))) {
+  // Writes of the engine into this object are waited for in any case.
+  const auto is_over = [&] {
+    return core_.IsQuiet() || (MonotonicNow() >= close_by && !core_.has_under_way());
+  };
+  while (!(closing_ && is_over())) {
     const bool goes_on = core_.Turn();
     Publish();
-    const absl::Duration wait = std::min(core_.NextDeadline(), close_by) - MonotonicNow();
+    const absl::Time now = MonotonicNow();
+    const absl::Time end = now < close_by ? close_by : absl::InfiniteFuture();
+    const absl::Duration wait = std::min(core_.NextDeadline(), end) - now;
     if (goes_on) {
       inbox_.Drain(&events);
     } else {
@@ -87,6 +95,7 @@ void EngineThread::HandleAll(std::vector<Event>* events) {
                   lost->reason.ToString());
         core_.Handle(std::move(event));
       },
+      [](FenceReached&) {},
       [this](auto& event) { core_.Handle(std::move(event)); },
       [this](DrainNow& drain) {
         when_drained_.push_back(std::move(drain.drained));
@@ -143,6 +152,7 @@ void EngineThread::Close() {
   BATON_CHECK(inbox_.TryPost(CloseNow{}));
   thread_.join();
   grammars_.reset();
+  backend_->StopWaking();
 }
 
 void EngineThread::CollectPages() {

@@ -60,13 +60,16 @@ class EngineThread {
     std::function<void()> drained;
   };
   struct CloseNow {};
-  using Event = std::variant<RouterEvent, TransferEvent, GrammarCompiled, DrainNow, CloseNow>;
+  struct FenceReached {};  // a turn finds which
+  using Event =
+      std::variant<RouterEvent, TransferEvent, GrammarCompiled, DrainNow, CloseNow, FenceReached>;
 
   WorkerPorts Ports(WorkerPorts ports, GrammarCompilerFn compile);
   void Run();
   void HandleAll(std::vector<Event>* events);
   void Publish();
 
+  Backend* const backend_;
   Mailbox<Event> inbox_;
   EnginePulse pulse_;
   MaskThread masks_;

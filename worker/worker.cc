@@ -41,7 +41,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
     return absl::InvalidArgumentError(
         absl::StrFormat("KV memory of %d bytes makes %d pages of %d bytes; change kv_memory",
                         start.kv_bytes, pages, layout.page_bytes));
-  ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(layout, static_cast<int>(pages)));
+  const auto new_arena = [&](int64_t bytes) { return backend->NewArena(bytes); };
+  ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool,
+                   KvPool::Create(layout, static_cast<int>(pages), new_arena));
   std::optional<PrefillCost> first_cost;
   if (start.costs != nullptr) {
     ASSIGN_OR_RETURN(first_cost, CostFor({.model_fingerprint = backend->model_fingerprint(),

@@ -11,58 +11,21 @@
 namespace baton {
 namespace {
 
-// Counts a prompt token that is scored beside decode rows: the token needs the LM head too, which
-// takes about as long as the layers where these are small.
-constexpr int kScoredCost = 2;
-
 template <typename Object, typename Event>
 concept Takes = requires(Object& object, Event& event) {
   object.On(event, absl::Time());
 };
-
-// Expected of a computation whose kind has not been measured yet; and of a process's first ones,
-// which may wait for their weights to come from the disk.
-constexpr double kUnmeasuredSeconds = 10;
 
 int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
   return static_cast<int>(
       std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
 }
 
-// Pairs of queries and keys of a step's pieces from this one on.
-double PairsOf(const StepBatch& batch, int first_piece) {
-  double pairs = 0;
-  for (int piece = first_piece; piece < batch.n_pieces(); ++piece) {
-    const int begin = batch.piece_begin[piece];
-    pairs += CausalPairs(batch.piece_begin[piece + 1] - begin, batch.positions[begin]);
-  }
-  return pairs;
-}
-
-// Keys that the rows read, which are all pieces yet.
-double KeysOf(const StepBatch& rows) {
-  double keys = 0;
-  for (const int32_t position : rows.positions) keys += position + 1;
-  return keys;
-}
-
-// Returns what a step should take at most: rows that read so many keys, and prompt tokens beside
-// them, scored or not. The cost of prompts is that of full steps, and a short one may take as long.
-double StepSeconds(const StepCost& step, const PrefillCost& prefill, const StepBatch& batch,
-                   int n_rows, double keys, int full_step) {
-  const bool has_prompts = batch.n_tokens() > n_rows;
-  if ((n_rows > 0 && !step.is_known()) || (has_prompts && !prefill.is_known()))
-    return kUnmeasuredSeconds;
-  double prompts = has_prompts ? prefill.Work(full_step, PairsOf(batch, n_rows)) : 0;
-  if (!batch.scored_rows.empty()) prompts *= kScoredCost;
-  return n_rows > 0 ? step.Seconds(n_rows, keys) + step.beside * prompts : prompts;
-}
-
 // KV for a part that does not begin here may be promised already, and a source that has not yet
 // connected tells nobody that it gives up: without this its pages would wait for idle_timeout.
-void CancelKv(const PartRequest& request, const WorkerPorts& ports) {
+void CancelKv(const PartRequest& request, HeldCommands* commands) {
   if (const auto* decode = std::get_if<DecodeRequest>(&request))
-    ports.transfer(CancelHandoff{.ticket_id = decode->ticket_id, .epoch = decode->epoch});
+    commands->Add(CancelHandoff{.ticket_id = decode->ticket_id, .epoch = decode->epoch});
 }
 
 }  // namespace
@@ -84,13 +47,16 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
                pool, index_ ? &*index_ : nullptr),
       decode_(options.decode, backend->model(), pool, index_ ? &*index_ : nullptr),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
-      sampler_(backend->compute_pool()),
       lines_(index_ ? &index_->log() : nullptr),
-      prefill_meter_(ShapeOfCost(pool->layout()),
-                     {.time = options.prompt_step.time,
-                      .min_tokens = options.prompt_step.min_tokens,
-                      .max_tokens = limits_.max_step_tokens},
-                     PairShareOf(backend->model()), facts.first_cost) {
+      held_(backend, ports_.transfer),
+      steps_(options_, facts, ports_,
+             {.backend = backend,
+              .prefill = &prefill_,
+              .decode = &decode_,
+              .lender = &lender_,
+              .metrics = &metrics_,
+              .take_effects = [this] { TakeEffects(); },
+              .send_report = [this] { lines_.Send(ports_.report); }}) {
   BATON_CHECK(facts.self != 0 && facts.max_context > 0);
   // A step with every row still has a place for prefill.
   BATON_CHECK(options.decode.max_batch > 0 && options.decode.max_batch < limits_.max_step_tokens);
@@ -108,7 +74,7 @@ void WorkerCore::Handle(RouterEvent event) {
         for (const PartRequest& part : desk_.Cancel(request.request_id, request.epoch)) {
           PartEnded ended = RefusalOf(part, absl::OkStatus(), PartFault::kOwn);
           ended.reason = EndReason::kCancelled;
-          CancelKv(part, ports_);
+          CancelKv(part, &held_);
           Report(std::move(ended));
         }
         prefill_.prompts().Cancel(request.request_id, request.epoch);
@@ -135,7 +101,7 @@ void WorkerCore::Handle(RouterEvent event) {
 // begin.
 void WorkerCore::HandleRequest(PartRequest request) {
   const auto refuse = [&](const absl::Status& why, PartFault fault) {
-    CancelKv(request, ports_);
+    CancelKv(request, &held_);
     Report(RefusalOf(request, why, fault));
   };
   if (metrics_.load.draining) {
@@ -159,7 +125,7 @@ void WorkerCore::Handle(GrammarCompiled event) {
   std::optional<PartRequest> request = desk_.Take(event.id);
   if (!request) return;
   if (event.grammar.ok()) return Begin(*std::move(request), *std::move(event.grammar));
-  CancelKv(*request, ports_);
+  CancelKv(*request, &held_);
   Report(RefusalOf(*request, event.grammar.status(), PartFault::kGrammar));
 }
 
@@ -195,7 +161,7 @@ void WorkerCore::CancelAllOf(RouterId router) {
   const int n_ended =
       desk_.CancelAllOf(router) + prefill_.prompts().CancelAll(router) + decode_.CancelAll(router);
   metrics_.parts_orphaned += static_cast<uint64_t>(n_ended);
-  ports_.transfer(CancelPromises{router});
+  held_.Add(CancelPromises{router});
 }
 
 void WorkerCore::Close() {
@@ -204,16 +170,18 @@ void WorkerCore::Close() {
   desk_.Clear();
   prefill_.prompts().CancelAll();
   decode_.CancelAll();
-  ports_.transfer(CancelPromises{});
-  if (auto command = lender_.Close()) ports_.transfer(*std::move(command));
+  held_.Add(CancelPromises{});
+  if (auto command = lender_.Close()) held_.Add(*std::move(command));
   TakeEffects();
 }
 
 bool WorkerCore::IsQuiet() const {
-  return desk_.size() == 0 && prefill_.prompts().queue().size() == 0 && decode_.n_sequences() == 0;
+  return desk_.size() == 0 && prefill_.prompts().queue().size() == 0 &&
+         decode_.n_sequences() == 0 && !has_under_way();
 }
 
 void WorkerCore::Abandon() {
+  BATON_CHECK(!has_under_way());
   prefill_.prompts().Abandon();
   decode_.CancelAll();
   BATON_CHECK(lender_.lent() == 0);
@@ -223,42 +191,39 @@ void WorkerCore::Abandon() {
 // --- a turn
 
 bool WorkerCore::Turn() {
+  steps_.Complete();
   const absl::Time now = ports_.clock();
   prefill_.prompts().OnTime(now);
   decode_.OnTime(now);
-  const Step step = ComposeStep(now);
+  bool goes_on = false;
+  if (steps_.has_room()) {
+    const EngineSteps::Step step = steps_.Compose(now, pool_->total());
+    TakeEffects();
+    LendPages();
+    if (step.n_tokens() > 0) steps_.Run(step);
+    goes_on = steps_.RunSliceBlock(step) || step.n_tokens() > 0 || lender_.lends_more();
+  }
   TakeEffects();
-  LendPages();
-  const bool has_step = step.n_rows + step.n_prefill > 0;
-  if (has_step) RunStep(step);
-  const bool has_block = RunSliceBlock(step);
+  held_.Release();
   lines_.ReportLoad(Load(), ports_.clock());
   const bool has_pages_to_tell = lines_.ReportPages();
   lines_.Send(ports_.report);
-  return has_step || has_block || has_pages_to_tell || lender_.lends_more();
+  AwaitNext();
+  return has_pages_to_tell || (goes_on && steps_.has_room());
 }
 
-WorkerCore::Step WorkerCore::ComposeStep(absl::Time now) {
-  builder_.Clear();
-  Step step;
-  step.n_rows = decode_.Contribute(now, lender_.reclaimable(), &builder_);
-  step.keys = KeysOf(builder_.batch());
-  step.budget = PromptTokens(step.n_rows, step.keys);
-  const int kept = lender_.sequences_first() ? pool_->total() : decode_.growth_pages();
-  PromptShare share{.tokens = step.budget};
-  if (step.n_rows > 0) {
-    share.scored_cost = kScoredCost;
-  } else {
-    share.enough = options_.prompt_step.enough_tokens;
-    share.while_asking = options_.prompt_step.asking_tokens;
-  }
-  step.n_prefill = prefill_.Contribute(share, kept, now, &builder_);
-  if (builder_.n_tokens() > 0) backend_->Begin(builder_.batch());
-  return step;
+void WorkerCore::AwaitNext() {
+  Fence next;
+  if (steps_.has_under_way()) next = steps_.next();
+  if (!held_.empty()) next = next == Fence{} ? held_.next() : std::min(next, held_.next());
+  if (next == Fence{} || next == awaited_) return;
+  awaited_ = next;
+  backend_->WakeAt(next, ports_.wake);
 }
 
 void WorkerCore::LendPages() {
-  const double wait_seconds = static_cast<double>(decode_.steps_to_first_end()) * plain_seconds_;
+  const double wait_seconds =
+      static_cast<double>(decode_.steps_to_first_end()) * steps_.plain_seconds();
   const LenderNeeds needs{.taken_pages = prefill_.prompts().pages().taken(),
                           .wanted_pages = prefill_.prompts().pages().wanted(),
                           .growth_pages = decode_.growth_pages(),
@@ -269,123 +234,7 @@ void WorkerCore::LendPages() {
   while (pool_->free() < needs.growth_pages + sequences &&
          prefill_.prompts().pages().DiscardOldest()) {
   }
-  if (auto command = lender_.Balance(needs)) ports_.transfer(*std::move(command));
-}
-
-void WorkerCore::RunStep(const Step& step) {
-  const int n_layers = backend_->model().n_layers;
-  const int64_t layer_bytes = prefill_.AnnouncedBytesPerLayer();
-  const int64_t layers = layer_bytes == 0 ? n_layers : options_.announce_bytes / layer_bytes;
-  const int layers_at_once = static_cast<int>(std::clamp<int64_t>(layers, 1, n_layers));
-  const absl::Time start = ports_.clock();
-  if (ports_.expect) {
-    const double seconds = StepSeconds(step_meter_.cost(), prefill_meter_.cost(), builder_.batch(),
-                                       step.n_rows, step.keys, limits_.max_step_tokens);
-    ports_.expect(absl::Seconds(metrics_.steps == 0 ? kUnmeasuredSeconds : seconds));
-  }
-  if (ports_.masks != nullptr) ports_.masks->Start(decode_.unmasked());
-  for (int from = 0; from < n_layers; from += layers_at_once) {
-    const int to = std::min(from + layers_at_once, n_layers);
-    backend_->RunLayers(from, to);
-    prefill_.LayersDone(to);
-    TakeEffectsOf(&prefill_);
-  }
-  FinishMasks();
-  const absl::Time end = ports_.clock();
-  decode_.StepDone(*backend_, &sampler_, end);
-  if (!builder_.batch().scored_rows.empty()) {  // the rows' tokens do not wait for that
-    TakeEffects();
-    lines_.Send(ports_.report);
-  }
-  prefill_.StepDone(backend_, &sampler_, end);
-  TakeEffects();
-  Measure(step, end - start, ports_.clock() - start);
-}
-
-void WorkerCore::FinishMasks() {
-  if (ports_.masks != nullptr) return ports_.masks->Wait();
-  for (SequenceSampling* sequence : decode_.unmasked()) sequence->MakeMask();
-}
-
-// Prompt tokens of a step with rows that read so many keys: as many as make it itl_stretch times as
-// long. What their attention costs is taken to be that of the queue's tokens on average: more than
-// it is at the beginning of a prompt, and what it is at the end.
-int WorkerCore::PromptTokens(int n_rows, double keys) const {
-  const double pairs = prefill_.prompts().queue().queued().pairs_of_token();
-  if (n_rows == 0) return prefill_meter_.StepTokens(pairs);
-  const int max_tokens = limits_.max_step_tokens - n_rows;
-  const StepCost& step = step_meter_.cost();
-  const double of_token = step.beside * prefill_meter_.cost().Work(1, pairs);
-  const double seconds = (options_.itl_stretch - 1) * step.Seconds(n_rows, keys);
-  const double tokens = of_token > 0 ? std::min<double>(seconds / of_token, max_tokens) : 0;
-  return std::min(max_tokens, std::max(options_.min_mixed_tokens, static_cast<int>(tokens)));
-}
-
-// False: there is no slice, or it waits.
-bool WorkerCore::RunSliceBlock(const Step& step) {
-  if (!prefill_.has_slice()) {
-    slice_waits_since_ = absl::InfiniteFuture();
-    return false;
-  }
-  // Rows in one layer cost a layer's share of as many prompt tokens, and rows of the batch wait for
-  // no more of these than beside chunks. Prompts of a step wait for no more than the step has, else
-  // relays would take from them what short steps give.
-  const int budget_rows = (step.budget - step.n_prefill) * backend_->model().n_layers;
-  const int alone_rows = step.n_prefill > 0 ? step.budget : limits_.max_step_tokens;
-  const int max_rows = step.n_rows == 0 ? alone_rows : std::min(alone_rows, budget_rows);
-  if (max_rows <= 0) return true;
-  const absl::Time start = ports_.clock();
-  const std::optional<SliceBlock> block = prefill_.NextBlock(max_rows);
-  if (!block) {
-    slice_waits_since_ = std::min(slice_waits_since_, start);
-    return false;
-  }
-  if (slice_waits_since_ < start && !block->is_first())
-    metrics_.slice_wait_seconds += absl::ToDoubleSeconds(start - slice_waits_since_);
-  slice_waits_since_ = absl::InfiniteFuture();
-  if (block->is_first()) slice_ran_ = absl::ZeroDuration();
-  if (ports_.expect) {
-    const PrefillCost cost = prefill_meter_.cost();
-    const bool is_measured = metrics_.slice_blocks > 0 && cost.is_known();
-    ports_.expect(absl::Seconds(is_measured ? cost.Layer(block->to - block->from, max_context_)
-                                            : kUnmeasuredSeconds));
-  }
-  prefill_.Compute(*block, backend_);
-  const absl::Time end = ports_.clock();
-  slice_ran_ += end - start;
-  ++metrics_.slice_blocks;
-  metrics_.slice_seconds += absl::ToDoubleSeconds(end - start);
-  const ComputedSlice done = prefill_.BlockDone(*block, *backend_, &sampler_, end - start, end);
-  if (done.tokens > 0) {
-    metrics_.prefill_tokens += done.tokens;
-    prefill_meter_.Add(done.tokens, CausalPairs(done.tokens, done.before),
-                       absl::ToDoubleSeconds(slice_ran_));
-  }
-  TakeEffects();
-  return true;
-}
-
-void WorkerCore::Measure(const Step& step, absl::Duration layers, absl::Duration duration) {
-  const int n_rows = step.n_rows, n_prefill = step.n_prefill;
-  const double seconds = absl::ToDoubleSeconds(duration);
-  ++metrics_.steps;
-  metrics_.mixed_steps += n_rows > 0 && n_prefill > 0;
-  metrics_.prefill_tokens += n_prefill;
-  metrics_.decode_tokens += n_rows;
-  metrics_.step_seconds += seconds;
-  metrics_.step_tokens.Observe(n_prefill + n_rows);
-  metrics_.step_durations.Observe(seconds);
-  metrics_.last_step_seconds = seconds;
-  if (n_prefill > 0) metrics_.prefill_seconds += seconds;
-  if (n_rows > 0) metrics_.decode_seconds += seconds;
-  const double pairs = PairsOf(builder_.batch(), n_rows);
-  if (n_rows == 0) return prefill_meter_.Add(n_prefill, pairs, absl::ToDoubleSeconds(layers));
-  plain_seconds_ = step_meter_.cost().Seconds(n_rows, step.keys);
-  if (!builder_.batch().scored_rows.empty()) return;  // the cost of scoring is not fitted
-  // Where prompts hardly have steps of their own, what is left of mixed ones must do.
-  if (n_prefill > 0 && prefill_meter_.fitted_tokens() < WorkerLoad::kKnownTokens)
-    return prefill_meter_.Add(n_prefill, pairs, seconds - plain_seconds_);
-  step_meter_.Add(n_rows, step.keys, prefill_meter_.cost().Work(n_prefill, pairs), seconds);
+  if (auto command = lender_.Balance(needs)) held_.Add(*std::move(command));
 }
 
 // --- effects and reports
@@ -396,7 +245,7 @@ void WorkerCore::TakeEffectsOf(Core* core) {
       [this](TransferCommand& command) {
         if (const auto* held = std::get_if<LendHeld>(&command))
           lender_.CountHeld(static_cast<int>(held->pages.size()));
-        ports_.transfer(std::move(command));
+        held_.Add(std::move(command));
       },
       [this](WorkerEvent& event) { Report(std::move(event)); },
       [this](HandoffArrived& kept) { decode_.On(kept, ports_.clock()); },
@@ -427,11 +276,12 @@ WorkerLoad WorkerCore::Load() const {
   load.decode_rows = decode_.n_rows();
   load.decode_waiting = decode_.n_waiting();
   load.pages_free = pool_->free() + lender_.unpromised();
-  load.prefill_cost = prefill_meter_.cost();
+  load.prefill_cost = steps_.prefill_meter().cost();
   const double pairs = queued.pairs_of_token();
-  load.prompt_step_seconds = load.prefill_cost.Work(prefill_meter_.StepTokens(pairs), pairs);
-  load.fitted_tokens = prefill_meter_.fitted_tokens();
-  load.step_cost = step_meter_.cost();
+  load.prompt_step_seconds =
+      load.prefill_cost.Work(steps_.prefill_meter().StepTokens(pairs), pairs);
+  load.fitted_tokens = steps_.prefill_meter().fitted_tokens();
+  load.step_cost = steps_.step_meter().cost();
   return load;
 }
 

@@ -5,7 +5,8 @@
 // A turn: rows of the decode batch first, then prefill pieces within what is left of the step's
 // budget; beside decode rows the prefill part is bounded so that running streams are not stalled.
 // Then at most one block of a relay's slice, some rows in one layer: so rows, shorter prompts
-// and cancels wait no longer for a slice than for a step.
+// and cancels wait no longer for a slice than for a step. With an engine of some depth (Backend) a
+// turn submits the next step while the one before runs; what has completed comes first.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +20,17 @@
 #include "decode_worker/page_lender.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/kv/prefix_index.h"
-#include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
-#include "engine/step/step.h"
 #include "kvtransfer/protocol/transfer_events.h"
 #include "prefill_worker/prefill_scheduler.h"
 #include "proto/control_client.h"
 #include "proto/messages.h"
+#include "worker/engine_steps.h"
 #include "worker/grammar_desk.h"
+#include "worker/held_commands.h"
 #include "worker/mask_thread.h"
 #include "worker/prefill_meter.h"
 #include "worker/router_lines.h"
-#include "worker/step_meter.h"
 #include "worker/worker_metrics.h"
 
 namespace baton {
@@ -70,6 +70,8 @@ struct WorkerPorts {
   MaskThread* masks = nullptr;  // null: masks are made on the calling thread
   // Told before a step or a block of a slice begins: what it should take. Null: nobody asks.
   std::function<void(absl::Duration)> expect{};
+  // Has Turn called soon; called on any thread. Null: the engine computes on return.
+  std::function<void()> wake{};
 };
 
 class WorkerCore {
@@ -84,14 +86,16 @@ class WorkerCore {
   void Handle(TransferEvent event);
   void Handle(GrammarCompiled event);
   // One turn: at most one step and one block of a slice. True: there is more to do now; false:
-  // sleep until an event or NextDeadline.
+  // sleep until an event, WorkerPorts::wake, or NextDeadline.
   bool Turn();
   absl::Time NextDeadline() const;
 
   void Drain();          // finish what runs, refuse what comes
   void Close();          // cancel everything, lend nothing more
-  bool IsQuiet() const;  // no request has a part here
-  void Abandon();        // the transfer room is gone: CHECKs that every page came back
+  bool IsQuiet() const;  // no request has a part here, and the engine is idle
+  // True if the engine may still write memory of this object, or a command waits for it.
+  bool has_under_way() const { return steps_.has_under_way() || !held_.empty(); }
+  void Abandon();  // the transfer room is gone: CHECKs that every page came back
   WorkerMetrics metrics() const;
   const PrefixIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: none
 
@@ -99,19 +103,8 @@ class WorkerCore {
   void HandleRequest(PartRequest request);
   void Begin(PartRequest request, SharedGrammar grammar);
   void CancelAllOf(RouterId router);
-  struct Step {
-    int n_rows = 0, n_prefill = 0;
-    double keys = 0;  // that the rows read
-    int budget = 0;   // prompt tokens that it may have, those of a slice's block among them
-  };
-  Step ComposeStep(absl::Time now);  // without rows and tokens: no step
   void LendPages();
-  void RunStep(const Step& step);
-  void FinishMasks();
-  bool RunSliceBlock(const Step& step);  // beside the step
-  int PromptTokens(int n_rows, double keys) const;
-  // layers: the part of the duration that was no sampling and scoring.
-  void Measure(const Step& step, absl::Duration layers, absl::Duration duration);
+  void AwaitNext();  // has itself woken when the next of what is under way is reached
   void TakeEffects();
   // Does what the core asks for.
   template <typename Core>
@@ -130,15 +123,11 @@ class WorkerCore {
   DecodeBatch decode_;
   PageLender lender_;
   GrammarDesk desk_;
-  Sampler sampler_;
-  StepBuilder builder_;
-  absl::Duration slice_ran_;                               // computing time of the running slice
-  absl::Time slice_waits_since_ = absl::InfiniteFuture();  // the slice waits for its inflow
   RouterLines lines_;
+  HeldCommands held_;
   WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
-  PrefillMeter prefill_meter_;
-  StepMeter step_meter_;
-  double plain_seconds_ = 0;  // predicted for the last step with rows, without its prompt tokens
+  EngineSteps steps_;
+  Fence awaited_;  // the last one that AwaitNext asked for
 };
 
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include "engine/cpu/forward_pass.h"
 #include "engine/cpu/rival_slices.h"
 #include "engine/cpu/step_rows.h"
+#include "engine/step/host_backend.h"
 #include "engine/step/slice_progress.h"
 
 namespace baton {
@@ -22,7 +23,7 @@ constexpr int kAllKeys = std::numeric_limits<int>::max() / kSliceKeys * kSliceKe
 
 constexpr int32_t kFirstRow[] = {0};
 
-class CpuBackend : public Backend, public RivalSlices {
+class CpuBackend : public HostBackend, public RivalSlices {
  public:
   CpuBackend(const EngineOptions& options, LoadedModel loaded, CpuKernels kernels)
       : limits_(options.limits),

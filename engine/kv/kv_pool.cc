@@ -1,60 +1,36 @@
 #include "engine/kv/kv_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace baton {
-namespace {
 
-constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kSmallPage = 4 << 10;
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int n_pages) {
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int n_pages,
+                                                       const NewArenaFn& new_arena) {
   BATON_CHECK(n_pages > 0 && layout.page_bytes > 0);
   int64_t bytes = 0;
-  bool overflow = __builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes);
-  const int64_t grain = bytes < kHugePage ? kSmallPage : kHugePage;
-  overflow = overflow || __builtin_add_overflow(bytes, grain - 1, &bytes);
-  bytes = bytes / grain * grain;
-  void* base = MAP_FAILED;
-  if (!overflow) {
-    base = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  absl::Status status = absl::ResourceExhaustedError("more bytes than there are addresses");
+  if (!__builtin_mul_overflow(layout.page_bytes, int64_t{n_pages}, &bytes)) {
+    absl::StatusOr<std::unique_ptr<KvArena>> arena = new_arena(bytes);
+    if (arena.ok()) return std::unique_ptr<KvPool>(new KvPool(layout, n_pages, *std::move(arena)));
+    status = arena.status();
   }
-  if (base == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("KV pool: no memory for %d pages of %d bytes; give the pool fewer pages",
-                        n_pages, layout.page_bytes));
-  }
-  // Both calls are best effort: without huge pages, or on a kernel that cannot pre-fault, the pool
-  // is only slower at first touch.
-  ::madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(base, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
-    ::munmap(base, static_cast<size_t>(bytes));
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "KV pool: the system has no %d bytes for %d pages; give the pool fewer pages", bytes,
-        n_pages));
-  }
-#endif
-  return std::unique_ptr<KvPool>(new KvPool(layout, n_pages, static_cast<std::byte*>(base), bytes));
+  return absl::Status(
+      status.code(),
+      absl::StrFormat("KV pool: %s, for %d pages of %d bytes; give the pool fewer pages",
+                      status.message(), n_pages, layout.page_bytes));
 }
 
-KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t bytes)
+KvPool::KvPool(const KvLayout& layout, int n_pages, std::unique_ptr<KvArena> arena)
     : layout_(layout),
       n_pages_(n_pages),
       planes_apart_(layout.planes_apart()),
       n_windows_(layout.n_windows()),
-      base_(base),
-      arena_bytes_(bytes) {
+      arena_(std::move(arena)),
+      base_(arena_->base()) {
   // A page that is not free holds at least the frames of its layers without a window.
   const int n_frames = planes_apart_ ? n_pages * layout.n_layers() : 0;
   const auto n_ids =
@@ -71,10 +47,7 @@ KvPool::KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t byt
   for (int32_t frame = n_frames; frame-- > 0;) free_frames_.push_back(frame);
 }
 
-KvPool::~KvPool() {
-  BATON_CHECK(n_held_ == 0);
-  ::munmap(base_, static_cast<size_t>(arena_bytes_));
-}
+KvPool::~KvPool() { BATON_CHECK(n_held_ == 0); }
 
 KvPlaneTable KvPool::planes(int layer) const {
   if (!planes_apart_) return {base_ + layout_.planes[layer].offset, layout_.page_bytes};
@@ -113,13 +86,13 @@ int32_t KvPool::TakeOne() {
   const int32_t id = free_.back();
   free_.pop_back();
   if (!planes_apart_) {
-    std::memset(base_ + id * layout_.page_bytes, 0, static_cast<size_t>(layout_.page_bytes));
+    arena_->Zero(base_ + id * layout_.page_bytes, layout_.page_bytes);
     return id;
   }
   for (int layer = 0; layer < layout_.n_layers(); ++layer) {
     frames_[int64_t{id} * layout_.n_layers() + layer] = free_frames_.back();
     free_frames_.pop_back();
-    std::memset(plane(id, layer), 0, static_cast<size_t>(layout_.frame_bytes()));
+    arena_->Zero(plane(id, layer), layout_.frame_bytes());
   }
   return id;
 }
@@ -224,8 +197,8 @@ int CountPages(std::span<const int32_t> entries) {
 void CopyPage(const KvPool& pool, int32_t from, int32_t to) {
   BATON_CHECK(pool.is_held(from) && pool.is_held(to) && pool.is_whole(from) && pool.is_whole(to));
   for (int layer = 0; layer < pool.layout().n_layers(); ++layer)
-    std::memcpy(pool.plane(to, layer), pool.plane(from, layer),
-                static_cast<size_t>(pool.layout().planes[layer].bytes));
+    pool.arena_->Copy(pool.plane(to, layer), pool.plane(from, layer),
+                      pool.layout().planes[layer].bytes);
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
-// The KV arena of one worker and the ids of its pages. Ids are here, bytes in KvLayout. Engine
-// thread only. The link thread gets page ids by value, and once the addresses of the arena and of
-// the frames; the frames of a page it works on do not change meanwhile.
+// Counts the KV pages of one worker: who holds them, which are free or cached. The bytes are in its
+// KvArena, sizes in KvLayout. Engine thread only. The link thread gets page ids by value, and once
+// the addresses of the arena and of the frames; the frames of a page it works on do not change
+// meanwhile.
 //
 // A page is free, or held by one or more holders (sequences, or the lender that lends pages to the
 // link thread). Several holders may share a page only when its writing is over. The bytes of a page
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/kv/kv_arena.h"
 #include "engine/kv/kv_layout.h"
 
 namespace baton {
@@ -42,10 +44,11 @@ int CountPages(std::span<const int32_t> entries);
 
 class KvPool {
  public:
-  // Maps an anonymous, pre-faulted arena of n_pages (huge pages where the system gives them).
-  // ResourceExhausted: not enough memory; the error names the bytes and says to ask for fewer
-  // pages. CHECKs n_pages > 0.
-  static absl::StatusOr<std::unique_ptr<KvPool>> Create(const KvLayout& layout, int n_pages);
+  using NewArenaFn = std::function<absl::StatusOr<std::unique_ptr<KvArena>>(int64_t bytes)>;
+  // A pool of n_pages in an arena that new_arena makes. ResourceExhausted: not enough memory; the
+  // error names the bytes and says to ask for fewer pages. CHECKs n_pages > 0.
+  static absl::StatusOr<std::unique_ptr<KvPool>> Create(const KvLayout& layout, int n_pages,
+                                                        const NewArenaFn& new_arena = KvArena::Map);
   ~KvPool();  // CHECKs that every page came back
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -91,7 +94,8 @@ class KvPool {
   std::function<void(int32_t)> on_evict;
 
  private:
-  KvPool(const KvLayout& layout, int n_pages, std::byte* base, int64_t bytes);
+  friend void CopyPage(const KvPool& pool, int32_t from, int32_t to);
+  KvPool(const KvLayout& layout, int n_pages, std::unique_ptr<KvArena> arena);
   int32_t TakeOne();
   void Evict();
   void Release(int32_t entry);
@@ -104,8 +108,8 @@ class KvPool {
   const int n_pages_;
   const bool planes_apart_;
   const int n_windows_;
+  const std::unique_ptr<KvArena> arena_;
   std::byte* const base_;
-  const int64_t arena_bytes_;
   int n_holders_ = 0, n_held_ = 0;
   uint64_t n_trimmed_ = 0;
   std::vector<int32_t> free_;     // ids whose bytes are neither needed nor reusable

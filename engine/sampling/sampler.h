@@ -25,6 +25,7 @@ struct SampledToken {
   // As the parameters ask: the most probable tokens that may exist, descending (equal ones by
   // ascending id), then logprob_tokens in their order.
   std::vector<TokenLogprob> logprobs{};
+  uint64_t digest = 0;  // LogitsDigest of the row, if it was asked for (Backend::Sample)
 };
 
 struct SampleRow {

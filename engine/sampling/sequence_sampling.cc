@@ -53,10 +53,10 @@ SequenceSampling::SequenceSampling(const SamplingParams& params,
                                    std::span<const int32_t> history, int32_t n_generated,
                                    const TokenGrammar* grammar)
     : params_(params),
-      stop_tokens_(stop_tokens),
+      stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
       counts_tokens_(params.repetition_penalty != 1 || params.presence_penalty != 0 ||
                      params.frequency_penalty != 0),
-      reasoning_(params.reasoning) {
+      reasoning_(params_.reasoning) {
   is_plain_ = !counts_tokens_ && params.logit_bias.empty() && params.allowed_tokens.empty() &&
               params.bad_words.empty();
   BATON_CHECK((grammar != nullptr) == (params.grammar.kind != GrammarKind::kNone));

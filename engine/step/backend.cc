@@ -2,9 +2,19 @@
 
 #include <xxhash.h>
 
+#include "common/check.h"
 #include "common/cpus.h"
 
 namespace baton {
+
+void Backend::WakeAt(Fence fence, const std::function<void()>& wake) {
+  BATON_CHECK(fence.at == 0);
+  wake();
+}
+
+absl::StatusOr<std::unique_ptr<KvArena>> Backend::NewArena(int64_t bytes) {
+  return KvArena::Map(bytes);
+}
 
 int ComputeThreads(int threads) {
   if (threads > 0) return threads;

@@ -1,11 +1,17 @@
-// The interface of an engine (engine/cpu has the CPU's). Called by the engine thread only. A step
-// is Begin, RunLayers in ascending runs that cover all layers, then the results are read; a prefill
-// that announces KV runs it layer by layer. A slice is one long piece that is computed layer by
-// layer, each layer in parts, while steps run in between. Inside a step or a part of a slice there
-// is no Status, allocation, time, network or log.
+// The interface of an engine (engine/cpu has the CPU's). Called by the engine thread only. Calls
+// submit work; a backend may compute it later, in the order of the calls, and a fence tells how far
+// it is. A step is two halves, forward and sampling: Begin, RunLayers in ascending runs that cover
+// all layers, then Sample, before the next Begin. A prefill that announces KV runs layer by layer;
+// a mask that needs the token before may come while the layers run. A slice is one long piece that
+// is computed layer by layer, each layer in parts, while steps run in between. Inside a step or a
+// part of a slice there is no Status, allocation, time, network or log.
+//
+// Results are written to memory of the caller, who keeps it until the fence of the call is reached
+// and reads it then. Everything else that a call is given is read before it returns.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,7 +21,9 @@
 #include "engine/kv/kv_pool.h"
 #include "engine/model/model_desc.h"
 #include "engine/step/engine_options.h"
+#include "engine/step/fence.h"
 #include "engine/step/step.h"
+#include "engine/step/step_output.h"
 #include "engine/threads/compute_pool.h"
 
 namespace baton {
@@ -40,23 +48,45 @@ class Backend {
 
   virtual StepLimits limits() const = 0;
   virtual WeightMemory weight_memory() const = 0;
-  // Threads for work on the logits between steps; null if the backend has none.
+  // The threads that compute, for benchmarks; null if the backend has none.
   virtual ComputePool* compute_pool() { return nullptr; }
 
+  // ---- the timeline: by default that of a backend that computes before it returns ----
+
+  // Steps that may be under way: begun, and not reached.
+  virtual int depth() const { return 1; }
+  // The fence of the newest submission: a run of layers, a sampling, a part of a slice, or zeroing
+  // or copying of pages (KvArena).
+  virtual Fence submitted() const { return {}; }
+  // True if what was submitted up to the fence is done; what it wrote is in the caller's memory.
+  virtual bool reached(Fence fence) { return fence.at == 0; }
+  // Calls `wake` once when the fence is reached, on any thread, perhaps inside this call.
+  virtual void WakeAt(Fence fence, const std::function<void()>& wake);
+  // Returns when no `wake` is running; calls none afterwards.
+  virtual void StopWaking() {}
+
+  // ---- memory ----
+
+  // Memory of KV pages, whose zeroing and copying keep the order of the submissions. Errors: those
+  // of KvArena::Map.
+  virtual absl::StatusOr<std::unique_ptr<KvArena>> NewArena(int64_t bytes);
   // The pool whose pages the step's page tables name; set once before the first step. The pool
   // outlives the steps.
   virtual void SetPool(KvPool* pool) = 0;
-  // Copies all it needs from the batch, of 1 to limits().max_step_tokens tokens.
+
+  // ---- steps ----
+
+  // A batch of 1 to limits().max_step_tokens tokens. Tokens are fed (FedToken) only if depth() is
+  // above 1.
   virtual void Begin(const StepBatch& batch) = 0;
   // Layers [from, to); to == n_layers also runs the final norm and the LM head on the logit rows.
   virtual void RunLayers(int from, int to) = 0;
-  // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
-  virtual std::span<const float> logits(int i) const = 0;
-  // When all layers are done: computes the logits of the scored rows [from, to) of the step, at
-  // least one and at most kScoredAtOnce, so that the memory for them is bounded. Returns (to -
-  // from, vocab), valid until the next call or Begin; logits(i) stay as they are.
-  static constexpr int kScoredAtOnce = 32;
-  virtual std::span<const float> ScoredLogits(int from, int to) = 0;
+  // When all layers are submitted: chooses the token of each logit row of the step; rows[i] belongs
+  // to the i-th.
+  virtual void Sample(std::span<const RowSampling> rows, StepOutput* out) = 0;
+  // After Sample, and before the next Begin: out[i] is of the i-th of the rows.
+  static constexpr int kScoredAtOnce = 32;  // so that memory for their logits is bounded
+  virtual void Score(const ScoredRows& rows, std::span<PromptLogprob> out) = 0;
 
   // ---- slices: a relay rank's share of a prompt ----
   //
@@ -79,6 +109,17 @@ class Backend {
   // MLP. In the last layer only rows with logits are computed (other rows need no call), and the
   // logits are available afterwards.
   virtual void FinishSlice(int layer, int from, int to) = 0;
+  // Chooses the token after the slice's last row, when its logits are submitted.
+  virtual void SampleSlice(const RowSampling& row, StepOutput* out) = 0;
+
+  // ---- logits, for tests and benchmarks: when what was submitted is reached ----
+
+  // (vocab) fp32 logits of the i-th logit row; valid until the next Begin.
+  virtual std::span<const float> logits(int i) const = 0;
+  // Computes the logits of the scored rows [from, to) of the step, at least one and at most
+  // kScoredAtOnce. Returns (to - from, vocab), valid until the next call or Begin; logits(i) stay
+  // as they are.
+  virtual std::span<const float> ScoredLogits(int from, int to) = 0;
   // (vocab) logits of the slice's last row; valid until the next BeginSlice.
   virtual std::span<const float> slice_logits() const = 0;
 };

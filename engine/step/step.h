@@ -11,8 +11,13 @@
 
 namespace baton {
 
+// A token that the host does not know yet: what logit row `logits` of the step before sampled.
+constexpr int32_t FedToken(int logits) { return -1 - logits; }
+constexpr bool IsFed(int32_t token) { return token < 0; }
+constexpr int LogitsOfFed(int32_t token) { return -1 - token; }
+
 struct StepBatch {
-  std::span<const int32_t> tokens;       // (n_tokens)
+  std::span<const int32_t> tokens;       // (n_tokens) ids, or FedToken
   std::span<const int32_t> positions;    // (n_tokens) absolute, consecutive within a piece
   std::span<const int32_t> piece_begin;  // (n_pieces + 1) first row of each piece
   std::span<const int32_t> page_begin;   // (n_pieces + 1) first entry of each piece in `pages`

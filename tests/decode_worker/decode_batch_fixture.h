@@ -71,7 +71,12 @@ struct DecodeBatchFixture {
       now += absl::Milliseconds(1);
       backend.Begin(builder.batch());
       backend.RunLayers(0, 3);
-      batch->StepDone(backend, &sampler, now);
+      std::vector<RowSampling> sampling;
+      StepOutput out;
+      REQUIRE(batch->CanSample());
+      batch->AddSampling(&sampling);
+      backend.Sample(sampling, &out);
+      batch->StepDone(out.sampled, now);
     }
     Collect();
     return rows;

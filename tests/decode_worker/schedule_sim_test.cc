@@ -1,5 +1,7 @@
 // Whole clusters of worker cores under random schedules: every output equals the sequential run,
-// whatever the interleaving, chunk, budget, batch and pool; pages are conserved after every event.
+// whatever the interleaving, chunk, budget, batch, pool and depth of the engine; pages are
+// conserved after every event. Depth 0: the engine computes on return; else it computes later, so
+// many steps at a time.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
@@ -24,7 +26,7 @@ SimRequest RandomRequest(std::mt19937_64* random, int max_prompt, int max_tokens
   return request;
 }
 
-std::vector<SimWorkerOptions> RandomCluster(std::mt19937_64* random, bool colocated) {
+std::vector<SimWorkerOptions> RandomCluster(std::mt19937_64* random, bool colocated, int depth) {
   const auto pick = [random](int n) { return static_cast<int>((*random)() % n); };
   std::vector<SimWorkerOptions> workers(colocated ? 2 : 3);
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -36,15 +38,18 @@ std::vector<SimWorkerOptions> RandomCluster(std::mt19937_64* random, bool coloca
     w.mixed_prefill_tokens = 1 + pick(12);
     w.chunk_tokens = pick(2) * (1 + pick(16));
     w.announce_bytes = pick(2) == 0 ? 1 : 1 << 20;
+    w.depth = depth;
   }
   return workers;
 }
 
 TEST_CASE("disaggregated: any schedule gives the sequential tokens") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
-    SimCluster cluster(seed, 4, RandomCluster(&random, false));
+    SimCluster cluster(seed, 4, RandomCluster(&random, false, depth));
     const int n = 1 + static_cast<int>(random() % 14);
     for (int i = 0; i < n; ++i) {
       cluster.Submit(RandomRequest(&random, 60, 24), static_cast<int>(random() % 2), 2);
@@ -61,10 +66,12 @@ TEST_CASE("disaggregated: any schedule gives the sequential tokens") {
 }
 
 TEST_CASE("colocated: any schedule gives the sequential tokens") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 77);
-    SimCluster cluster(seed, 4, RandomCluster(&random, true));
+    SimCluster cluster(seed, 4, RandomCluster(&random, true, depth));
     for (int i = 0; i < 10; ++i) {
       const int worker = static_cast<int>(random() % 2);
       cluster.Submit(RandomRequest(&random, 60, 24), worker, worker);
@@ -81,12 +88,14 @@ TEST_CASE("colocated: any schedule gives the sequential tokens") {
 }
 
 TEST_CASE("every worker does both phases, whatever its role") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   // Exchanged roles: prompts run on the decode worker, whose free pages are lent, and tokens on the
   // prefill worker, which does not lend pages by itself.
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 131);
-    SimCluster cluster(seed, 4, RandomCluster(&random, false));
+    SimCluster cluster(seed, 4, RandomCluster(&random, false, depth));
     for (int i = 0; i < 8; ++i)
       cluster.Submit(RandomRequest(&random, 60, 24), 2, static_cast<int>(random() % 3));
     cluster.RunDry();
@@ -100,10 +109,12 @@ TEST_CASE("every worker does both phases, whatever its role") {
 }
 
 TEST_CASE("workers that hand over to each other never wait for each other in a circle") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 977);
-    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false, depth);
     for (SimWorkerOptions& w : workers) {
       w.pages = 21 + static_cast<int>(random() % 8);
       w.role = static_cast<Role>(1 + random() % 3);
@@ -123,8 +134,10 @@ TEST_CASE("workers that hand over to each other never wait for each other in a c
 }
 
 TEST_CASE("a cancel at any moment frees everything and harms no other request") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   std::mt19937_64 random(5);
-  const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+  const std::vector<SimWorkerOptions> workers = RandomCluster(&random, false, depth);
   std::vector<SimRequest> requests;
   for (int i = 0; i < 4; ++i) requests.push_back(RandomRequest(&random, 40, 12));
   requests[1].max_tokens = 12;  // the request to be cancelled
@@ -152,10 +165,12 @@ TEST_CASE("a cancel at any moment frees everything and harms no other request") 
 }
 
 TEST_CASE("a broken handoff ends both parts and returns all pages") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   for (int moment = 1; moment < 120; moment += 3) {
     CAPTURE(moment);
     std::mt19937_64 random(moment);
-    SimCluster cluster(moment, 4, RandomCluster(&random, false));
+    SimCluster cluster(moment, 4, RandomCluster(&random, false, depth));
     for (int i = 0; i < 5; ++i) cluster.Submit(RandomRequest(&random, 40, 12), i % 2, 2);
     for (int i = 0; i < moment; ++i) cluster.Step();
     cluster.BreakHandoffs();
@@ -170,10 +185,12 @@ TEST_CASE("a broken handoff ends both parts and returns all pages") {
 }
 
 TEST_CASE("a lost router cancels everything at once") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   std::mt19937_64 random(3);
   for (int moment = 0; moment < 200; moment += 7) {
     CAPTURE(moment);
-    SimCluster cluster(moment + 1, 4, RandomCluster(&random, false));
+    SimCluster cluster(moment + 1, 4, RandomCluster(&random, false, depth));
     for (int i = 0; i < 5; ++i) cluster.Submit(RandomRequest(&random, 40, 12), i % 2, 2);
     for (int i = 0; i < moment; ++i) cluster.Step();
     for (int w = 0; w < 3; ++w)
@@ -190,10 +207,13 @@ TEST_CASE("a lost router cancels everything at once") {
 }
 
 TEST_CASE("a pool with room for one request at a time serves all, in order of room") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   std::vector<SimWorkerOptions> workers(3);
   workers[0].role = workers[1].role = Role::kPrefill;
   workers[2].role = Role::kDecode;
   workers[2].pages = 21;
+  for (SimWorkerOptions& w : workers) w.depth = depth;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
@@ -212,11 +232,13 @@ TEST_CASE("a pool with room for one request at a time serves all, in order of ro
 }
 
 TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four preemptions each") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   int preempted = 0, max = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 6151);
-    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, false, depth);
     for (SimWorkerOptions& w : workers) {
       w.pages = 20 + static_cast<int>(random() % 4);
       w.max_batch = 8;
@@ -253,11 +275,13 @@ TEST_CASE("pools of a tenth of the demand: all end, exact, after at most four pr
 }
 
 TEST_CASE("prompts with common beginnings share their KV and stay exact, however small the pool") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   uint64_t reused = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed * 313);
-    std::vector<SimWorkerOptions> workers = RandomCluster(&random, seed % 2 == 0);
+    std::vector<SimWorkerOptions> workers = RandomCluster(&random, seed % 2 == 0, depth);
     for (SimWorkerOptions& w : workers) w.pages = 24 + static_cast<int>(random() % 20);
     SimCluster cluster(seed, 4, workers);
     for (int i = 0; i < 24; ++i) {
@@ -292,6 +316,8 @@ struct Crowd {
 };
 
 TEST_CASE("no request starves among endless short ones") {
+  const int depth = GENERATE(0, 1, 2, 3);
+  CAPTURE(depth);
   const Crowd crowd = GENERATE(values<Crowd>({
       {"a prompt fills the source's pool", 0, 2, 0, 2, 160, 1},
       {"a sequence fills the sink's pool", 0, 2, 0, 2, 150, 8},
@@ -305,7 +331,10 @@ TEST_CASE("no request starves among endless short ones") {
     CAPTURE(crowd.what, seed);
     std::mt19937_64 random(seed);
     std::vector<SimWorkerOptions> workers(3);
-    for (SimWorkerOptions& w : workers) w.pages = 40;
+    for (SimWorkerOptions& w : workers) {
+      w.pages = 40;
+      w.depth = depth;
+    }
     workers[0].role = Role::kPrefill;
     workers[2].role = Role::kDecode;
     SimCluster cluster(seed, 4, workers);
@@ -338,9 +367,11 @@ TEST_CASE("no request starves among endless short ones") {
 }
 
 TEST_CASE("a stream is never stalled by a long prompt beside it") {
+  const int depth = GENERATE(0, 1);
   // A worker for both phases: while a row decodes, a step has at most mixed_prefill_tokens.
   std::vector<SimWorkerOptions> workers(1);
   workers[0].pages = 400;
+  workers[0].depth = depth;
   workers[0].max_step_tokens = 512;
   workers[0].mixed_prefill_tokens = 8;
   SimCluster cluster(1, 4, workers);

@@ -19,13 +19,20 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
   for (size_t i = 0; i < workers.size(); ++i) {
     const int index = static_cast<int>(i);
     auto worker = std::make_unique<SimWorker>();
-    worker->backend = std::make_unique<HashBackend>(page_tokens);
-    auto pool = KvPool::Create(worker->backend->kv_layout(), workers[i].pages);
+    auto hash = std::make_unique<HashBackend>(page_tokens);
+    hash->set_limits({.max_step_tokens = workers[i].max_step_tokens});
+    worker->backend = std::move(hash);
+    if (workers[i].depth > 0) {
+      auto late = std::make_unique<LateBackend>(std::move(worker->backend), workers[i].depth);
+      worker->late = late.get();
+      worker->backend = std::move(late);
+    }
+    auto pool = KvPool::Create(worker->backend->kv_layout(), workers[i].pages,
+                               [&](int64_t bytes) { return worker->backend->NewArena(bytes); });
     REQUIRE(pool.ok());
     worker->pool = std::move(*pool);
     worker->backend->SetPool(worker->pool.get());
     WorkerCoreOptions options;
-    worker->backend->set_limits({.max_step_tokens = workers[i].max_step_tokens});
     options.decode.max_batch = workers[i].max_batch;
     options.itl_stretch = 1;
     options.min_mixed_tokens = workers[i].mixed_prefill_tokens;
@@ -38,6 +45,7 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     ports.clock = [this] { return now_; };
     ports.transfer = [this, index](TransferCommand c) { transfer_.Post(index, std::move(c)); };
     ports.report = [this, index](RouterId, const WorkerReport& report) { OnReport(index, report); };
+    ports.wake = [w = worker.get()] { w->awake = true; };
     worker->core = std::make_unique<WorkerCore>(options, facts, worker->backend.get(),
                                                 worker->pool.get(), std::move(ports));
     worker->core->Handle(RouterEvent(RouterConnected{}));
@@ -132,6 +140,7 @@ bool SimCluster::Step() {
   for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
     if (!workers_[i]->messages.empty()) choices.emplace_back(0, i);
     if (workers_[i]->awake) choices.emplace_back(1, i);
+    if (workers_[i]->late != nullptr && workers_[i]->late->has_work()) choices.emplace_back(3, i);
   }
   if (transfer_.HasWork()) {
     choices.emplace_back(2, 0);
@@ -139,7 +148,11 @@ bool SimCluster::Step() {
   }
   if (choices.empty()) return false;
   const auto [what, index] = choices[Pick(static_cast<int>(choices.size()))];
-  if (what == 2) {
+  if (what == 3) {
+    LateBackend& late = *workers_[index]->late;
+    max_under_way_ = std::max(max_under_way_, late.steps_under_way());
+    for (int n = 1 + Pick(8); n > 0 && late.has_work(); --n) late.Execute();
+  } else if (what == 2) {
     transfer_.RunOne();
   } else if (what == 1) {
     workers_[index]->awake = workers_[index]->core->Turn();

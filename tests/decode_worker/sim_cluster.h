@@ -12,6 +12,7 @@
 
 #include "tests/decode_worker/sim_transfer.h"
 #include "tests/support/hash_backend.h"
+#include "tests/support/late_backend.h"
 #include "worker/worker_core.h"
 
 namespace baton {
@@ -25,6 +26,7 @@ struct SimWorkerOptions {
   int chunk_tokens = 0;
   int64_t announce_bytes = 1;
   bool reuse_kv = true;
+  int depth = 0;  // steps that the engine has under way; 0: it computes on return
 };
 
 struct SimRequest {
@@ -43,6 +45,7 @@ class SimCluster {
   RequestId Submit(SimRequest request, int prefill, int decode);
   void Cancel(RequestId id);
   int preemptions() const { return preemptions_; }
+  int max_under_way() const { return max_under_way_; }  // steps of an engine at once
   // Fails every ticket in the transfer room as if its peer had died.
   void BreakHandoffs() { transfer_.FailAll(); }
   void DropMessages();  // drops commands on their way to workers
@@ -78,7 +81,8 @@ class SimCluster {
  private:
   struct SimWorker {
     std::unique_ptr<KvPool> pool;
-    std::unique_ptr<HashBackend> backend;
+    std::unique_ptr<Backend> backend;
+    LateBackend* late = nullptr;  // `backend` if it computes later
     std::unique_ptr<WorkerCore> core;
     std::deque<RouterMessage> messages;
     bool awake = true;
@@ -98,7 +102,7 @@ class SimCluster {
   std::map<RequestId, Progress> progress_;
   RequestId next_id_ = 1;
   std::vector<RequestId> preempted_;  // to be dispatched again
-  int no_room_notices_ = 0, preemptions_ = 0;
+  int no_room_notices_ = 0, preemptions_ = 0, max_under_way_ = 0;
 };
 
 }  // namespace baton

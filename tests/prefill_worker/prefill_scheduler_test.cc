@@ -113,7 +113,7 @@ TEST_CASE("a step that has enough tokens takes no further prompt, so its prompts
     b.backend.Begin(b.builder.batch());
     b.backend.RunLayers(0, 3);
     b.scheduler->LayersDone(3);
-    b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
+    b.FinishStep();
     return n;
   };
   REQUIRE(step(8) == 8);   // 4 alone are too few
@@ -132,7 +132,7 @@ TEST_CASE("a step is short while a shorter prompt that has just come awaits its 
     b.backend.Begin(b.builder.batch());
     b.backend.RunLayers(0, 3);
     b.scheduler->LayersDone(3);
-    b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
+    b.FinishStep();
     b.Collect();
     return n;
   };
@@ -226,7 +226,7 @@ TEST_CASE("nothing is announced layer by layer when no handoff waits for it") {
   b.backend.Begin(b.builder.batch());
   b.backend.RunLayers(0, 3);
   b.scheduler->LayersDone(3);
-  b.scheduler->StepDone(&b.backend, &b.sampler, b.now);
+  b.FinishStep();
   while (b.Step(100) > 0) {
   }
   REQUIRE(b.sent.empty());

@@ -91,10 +91,20 @@ struct SchedulerFixture {
         backend.RunLayers(from, std::min(3, from + layers));
         scheduler->LayersDone(std::min(3, from + layers));
       }
-      scheduler->StepDone(&backend, &sampler, now);
+      FinishStep();
     }
     Collect();
     return n;
+  }
+  // When all layers have run.
+  void FinishStep() {
+    std::vector<RowSampling> sampling;
+    StepOutput out;
+    scheduler->StepSubmitted(now);
+    scheduler->AddSampling(&sampling);
+    backend.Sample(sampling, &out);
+    scheduler->Score(&backend);
+    scheduler->StepDone(out.sampled, now);
   }
   int Block(int max_rows) {
     const std::optional<SliceBlock> block = scheduler->NextBlock(max_rows);
@@ -102,7 +112,9 @@ struct SchedulerFixture {
     now += absl::Milliseconds(10);
     scheduler->Compute(*block, &backend);
     blocks.push_back(*block);
-    scheduler->BlockDone(*block, backend, &sampler, absl::Milliseconds(1), now);
+    StepOutput out;
+    const SubmittedBlock submitted = scheduler->BlockSubmitted(*block, &backend, &out, now);
+    scheduler->BlockDone(submitted, &out, absl::Milliseconds(1), now);
     Collect();
     return block->to - block->from;
   }
@@ -168,7 +180,6 @@ struct SchedulerFixture {
   std::unique_ptr<PrefillScheduler> scheduler;
   std::unique_ptr<WholePlanes> filter;  // of the commands; null: none
   StepBuilder builder;
-  Sampler sampler;
   absl::Time now = absl::UnixEpoch();
   std::vector<RequestId> opens;
   std::vector<SendCells> sent;

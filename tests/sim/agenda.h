@@ -16,6 +16,7 @@ namespace baton::sim {
 
 enum class What : uint8_t {
   kEngineTurn,
+  kDevice,  // an engine that computes later has computed
   kLinkTurn,
   kDelivery,  // by the network between links
   kControlUp,

@@ -51,15 +51,9 @@ Node::~Node() {
 void Node::Start(uint64_t random_id) {
   incarnation_ = MakeIncarnation(plan_.role, random_id);
   stage_ = Stage::kServing;
-  engine_ = std::make_unique<SimEngine>(
-      swarm_.page_tokens, swarm_.n_layers, swarm_.windows,
-      [this](const StepBatch& batch) { CheckStep(batch); },
-      [this](int n_tokens, double n_layers, double n_pairs) {
-        const auto step_us = static_cast<double>(plan_.step_us + plan_.token_us * n_tokens);
-        const double us = step_us * n_layers + plan_.pair_us * n_pairs;
-        clock_us_ += std::max<int64_t>(1, static_cast<int64_t>(us) / swarm_.n_layers);
-      });
-  auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages);
+  MakeEngine();
+  auto pool = KvPool::Create(engine_->kv_layout(), plan_.pages,
+                             [this](int64_t bytes) { return engine_->NewArena(bytes); });
   BATON_CHECK(pool.ok());
   pool_ = *std::move(pool);
   engine_->SetPool(pool_.get());
@@ -85,9 +79,6 @@ void Node::Start(uint64_t random_id) {
   core.announce_bytes = plan_.announce_bytes;
   core.prefill.transitions = transitions_;
   core.zeroed_bytes_per_turn = pool_->layout().page_bytes * 16;
-  StepLimits limits{.max_step_tokens = plan_.max_step_tokens, .slice_keys = swarm_.segment_keys};
-  if (swarm_.max_slice_tokens > 0) limits.max_slice_tokens = swarm_.max_slice_tokens;
-  engine_->set_limits(limits);
   WorkerFacts facts{
       .self = incarnation_, .role = plan_.role, .max_context = plan_.pages * swarm_.page_tokens};
   facts.key = Key();
@@ -128,7 +119,8 @@ void Node::Start(uint64_t random_id) {
                   .report = [this](RouterId router,
                                    WorkerReport r) { report_(router, std::move(r), clock_us_); },
                   .compile = [this](GrammarJob job) { OnCompile(std::move(job)); },
-                  .expect = [this](absl::Duration step) { expected_ += step; }});
+                  .expect = [this](absl::Duration step) { expected_ += step; },
+                  .wake = [this] { WakeEngine(agenda_->now_us() + WakeDelay()); }});
   WakeEngine(agenda_->now_us());
 }
 
@@ -148,6 +140,7 @@ void Node::Kill() {
   compiles_.clear();
   compiled_.clear();
   link_inbox_.clear();
+  device_stamp_ = 0;
   engine_at_us_ = link_at_us_ = INT64_MAX;
   engine_stamp_ = link_stamp_ = ++stamp_;
   for (int32_t page = 0; page < pool_->n_ids(); ++page)
@@ -447,7 +440,7 @@ bool Node::StopOn(bool patience_over) {
       Enter(Stage::kClosing);
       break;
     case Stage::kClosing:
-      if (!core_->IsQuiet() && waited_us < kCloseWaitUs) break;
+      if (!core_->IsQuiet() && (waited_us < kCloseWaitUs || core_->has_under_way())) break;
       transfer_->ShutDown(agenda_->now_us());
       WakeLink(agenda_->now_us());
       Enter(Stage::kShuttingDown);

@@ -18,6 +18,7 @@
 #include "kvtransfer/protocol/transfer_core.h"
 #include "lab/whole_planes.h"
 #include "tests/sim/agenda.h"
+#include "tests/sim/late_engine.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/mem_link.h"
@@ -61,6 +62,7 @@ class Node {
   // --- events
   void Post(RouterEvent event);
   void EngineTurn(uint64_t stamp);
+  void DeviceDone(uint64_t stamp);
   void LinkTurn(uint64_t stamp);
   void LandingWrite(OperationId operation);
   void PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes);
@@ -103,6 +105,8 @@ class Node {
   void OnCommand(TransferCommand command);  // command of the engine, filtered
   void OnCompile(GrammarJob job);
   void TakeCompiled();
+  void MakeEngine();
+  void RunDevice();  // unless it runs
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
   // When an inflow has ended: marks its pages as the engine's in `side` and removes it from
@@ -137,7 +141,10 @@ class Node {
   Stage stage_ = Stage::kServing;
   int64_t stage_since_us_ = 0;
   std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<SimEngine> engine_;
+  std::unique_ptr<Backend> engine_;
+  LateEngine* late_ = nullptr;  // `engine_`, if it computes later
+  int64_t device_us_ = 0;       // end of the operation that the device computes
+  uint64_t device_stamp_ = 0;   // of its entry in the agenda; 0: the device is idle
   std::unique_ptr<MemLink> link_;
   std::unique_ptr<TransferCore> transfer_;
   std::unique_ptr<WorkerCore> core_;

@@ -63,6 +63,14 @@ void DrawWindows(Swarm* swarm) {
         in_all || random.Percent(50) ? static_cast<int>(random.Between(1, largest)) : 0);
 }
 
+// Draws from a separate random source, as DrawWindows does. Seeds without windows.
+void DrawDepth(Swarm* swarm) {
+  constexpr uint64_t kEvery = 4;
+  if (swarm->seed % kEvery != 2) return;
+  SimRandom random(swarm->seed ^ 0x6465707468);
+  swarm->depth = static_cast<int>(random.Between(1, 3));
+}
+
 // Draws from a separate random source, as DrawWindows does.
 void DrawSlices(Swarm* swarm) {
   SimRandom random(swarm->seed ^ 0x736c69636573);
@@ -184,6 +192,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   swarm.seed = seed;
   DrawCluster(&swarm, random);
   DrawWindows(&swarm);
+  DrawDepth(&swarm);
   DrawSlices(&swarm);
   DrawLostPages(&swarm);
   DrawTransfer(&swarm, random);
@@ -237,7 +246,8 @@ int Swarm::largest_window() const {
 
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
-      "seed %d: page_tokens %d, layers %d, attention windows (%s), segments of %d keys%s, slices "
+      "seed %d: page_tokens %d, layers %d, attention windows (%s), depth %d, segments of %d "
+      "keys%s, slices "
       "<= %d, chunk "
       "%d, "
       "window %d, slots %d, "
@@ -249,7 +259,7 @@ std::string Swarm::ToString() const {
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f, pages lost "
       "%d%%\n",
-      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), segment_keys,
+      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), depth, segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,

@@ -37,6 +37,8 @@ struct Swarm {
   int page_tokens = 4, n_layers = 2;
   std::vector<int> windows;  // tokens, one per layer, 0: none; empty: no layer has one
   int largest_window() const;
+  // Steps that an engine has under way, computed later in virtual time; 0: it computes on return.
+  int depth = 0;
   // Transfer.
   int max_slice_tokens = 0;  // 0: no limit
   int segment_keys = 0;      // keys per segment of a streamed slice; 0: no streaming

@@ -122,6 +122,8 @@ void World::Dispatch(const Agenda::Entry& entry) {
   switch (entry.what) {
     case What::kEngineTurn:
       return nodes_[entry.subject]->EngineTurn(entry.stamp);
+    case What::kDevice:
+      return nodes_[entry.subject]->DeviceDone(entry.stamp);
     case What::kLinkTurn:
       return nodes_[entry.subject]->LinkTurn(entry.stamp);
     case What::kControlUp:

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "engine/sampling/sampler.h"
-#include "engine/step/backend.h"
+#include "engine/step/host_backend.h"
 #include "engine/step/slice_progress.h"
 
 namespace baton {
@@ -28,7 +27,7 @@ inline RopeDesc LongropeFrom(int max_short_tokens) {
   return rope;
 }
 
-class HashBackend : public Backend {
+class HashBackend : public HostBackend {
  public:
   static constexpr int kVocab = 61;
 

@@ -13,13 +13,14 @@
 #include "engine/cpu/fp32/fp32_weights.h"
 #include "engine/cpu/rival_slices.h"
 #include "engine/cpu/step_rows.h"
+#include "engine/step/host_backend.h"
 #include "engine/step/slice_progress.h"
 #include "engine/threads/phase_clock.h"
 
 namespace baton {
 namespace {
 
-class Fp32Backend : public Backend, public RivalSlices {
+class Fp32Backend : public HostBackend, public RivalSlices {
  public:
   Fp32Backend(const EngineOptions& options, LoadedModel loaded, uint64_t fingerprint)
       : model_(std::move(loaded.desc)),
