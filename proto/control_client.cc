@@ -109,7 +109,7 @@ class ControlClient::Stream
       open_ = accepted_ = !client_->stopping_;
       if (!accepted_) return;
     }
-    if (!options_.on_event(RouterConnected{*router_})) {
+    if (!options_.on_event(RouterConnected{*router_, name()})) {
       std::lock_guard lock(client_->mutex_);
       accepted_ = false;
       return GiveUpLocked(absl::ResourceExhaustedError("the worker's mailbox is full"));
@@ -152,6 +152,7 @@ class ControlClient::Stream
                                      // afterwards
   }
 
+  uint64_t name() const { return proven_.nonce; }  // random: no other stream's
   bool SendLocked(const WorkerReport& report) {
     if (!open_) return false;
     // All that waits travels as one message.
@@ -245,10 +246,10 @@ ControlClient::~ControlClient() {
   dialler_.join();
 }
 
-bool ControlClient::Send(RouterId router, const WorkerReport& report) {
+bool ControlClient::Send(uint64_t stream, const WorkerReport& report) {
   if (report.events.empty()) return true;
   std::lock_guard lock(mutex_);
-  return stream_ != nullptr && stream_->router_ == router && stream_->SendLocked(report);
+  return stream_ != nullptr && stream_->name() == stream && stream_->SendLocked(report);
 }
 
 void ControlClient::SetWanted(bool wanted) {
@@ -294,7 +295,8 @@ void ControlClient::Dial() {
     const absl::Time start = MonotonicNow();
     const bool lasted = RunStream() && MonotonicNow() - start > options_.max_pause;
     pause = lasted ? options_.min_pause : std::min(2 * pause, options_.max_pause);
-    Pause(pause);
+    // Its router has another stream: this address matters once that one cannot be reached.
+    Pause(absl::IsAlreadyExists(last_refusal_) ? 10 * options_.max_pause : pause);
   }
 }
 
@@ -332,6 +334,7 @@ bool ControlClient::RunStream() {
     LogRefusal(channel.status());
     return false;
   }
+  const absl::Cleanup keep = [this, &channel] { last_channel_ = *channel; };
   Stream asks(this, *channel, 0, {});
   if (!RunToEnd(&asks)) return false;
   if (asks.given_ == 0) {

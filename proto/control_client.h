@@ -9,7 +9,8 @@
 // the worker does not see the message, and the stream continues.
 //
 // After RouterDisconnected the router counts everything that ran on this worker as lost and
-// dispatches it elsewhere: cancel all requests. Reports sent before it never reach a later stream.
+// dispatches it elsewhere: cancel all requests. A report names its stream and never reaches a later
+// one, whose RouterConnected the engine may not have seen yet.
 #pragma once
 
 #include <condition_variable>
@@ -31,10 +32,15 @@
 #include "proto/cluster_certificate.h"
 #include "proto/messages.h"
 
+namespace grpc {
+class Channel;
+}
+
 namespace baton {
 
 struct RouterConnected {  // accepted by a router of our cluster; the announce is under way
   RouterId router = 0;
+  uint64_t stream = 0;  // names this stream for Send
 };
 struct RouterMessages {
   std::vector<RouterMessage> messages;  // in order; requests are the router's
@@ -80,9 +86,9 @@ class ControlClient {
   ControlClient& operator=(const ControlClient&) = delete;
 
   // Any thread; never blocks. Events of reports given while a write is in flight travel together,
-  // in order. False: not connected, or the stream was given up just now (RouterDisconnected reports
-  // it), or to another router; the report is dropped.
-  bool Send(RouterId router, const WorkerReport& report);
+  // in order. False: the stream has ended, or was given up just now (RouterDisconnected reports
+  // it); the report is dropped.
+  bool Send(uint64_t stream, const WorkerReport& report);
 
   // Any thread. false: dials no more once the present stream has ended; true takes that back, until
   // IsOver.
@@ -108,7 +114,10 @@ class ControlClient {
   // Used by the dialler only.
   std::shared_ptr<const ClusterCertificate> certificate_;
   absl::Status last_refusal_, last_bad_files_;  // last logged ones
-  std::thread dialler_;                         // last member: starts when all others exist
+  // Kept until the next one is used: gRPC ends its threads with the last channel and waits for
+  // them, for up to 100 ms.
+  std::shared_ptr<grpc::Channel> last_channel_;
+  std::thread dialler_;  // last member: starts when all others exist
 };
 
 }  // namespace baton

@@ -33,6 +33,11 @@ bool IsNumber(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &v6) == 1;
 }
 
+bool IsHost(std::string_view address, const std::string& host) {
+  const bool has_colon = host.find(':') != std::string::npos;
+  return !host.empty() && (!has_colon || address.starts_with('['));
+}
+
 bool IsPort(const std::string& text) {
   int port = 0;
   return absl::SimpleAtoi(text, &port) && port > 0 && port <= 65535;
@@ -46,11 +51,11 @@ absl::StatusOr<std::vector<std::string>> ParseRouterAddresses(std::string_view t
     const std::string address(absl::StripAsciiWhitespace(part));
     if (!IsUnixAddress(address)) {
       const auto [host, port] = Parts(address);
-      if (host.empty() || !IsPort(port))
-        return absl::InvalidArgumentError(
-            absl::StrCat("cluster.router: \"", address,
-                         "\" is neither HOST:PORT nor unix:PATH, and between several there is a "
-                         "comma"));
+      if (!IsHost(address, host) || !IsPort(port))
+        return absl::InvalidArgumentError(absl::StrCat(
+            "cluster.router: \"", address,
+            "\" is neither HOST:PORT nor unix:PATH; an IPv6 address stands in brackets, "
+            "and between several there is a comma"));
     }
     addresses.push_back(address);
   }

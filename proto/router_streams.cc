@@ -97,10 +97,10 @@ void RouterStreams::Leave(RouterId router) {
   joined_.erase(router);
 }
 
-bool RouterStreams::Send(RouterId router, const WorkerReport& report) {
+bool RouterStreams::Send(uint64_t stream, const WorkerReport& report) {
   std::lock_guard lock(mutex_);
   return std::any_of(clients_.begin(), clients_.end(),
-                     [&](const auto& client) { return client.second->Send(router, report); });
+                     [&](const auto& client) { return client.second->Send(stream, report); });
 }
 
 }  // namespace baton

@@ -44,8 +44,9 @@ class RouterStreams {
   RouterStreams(const RouterStreams&) = delete;
   RouterStreams& operator=(const RouterStreams&) = delete;
 
-  // Any thread; never blocks. False: the router is not connected, and the report is dropped.
-  bool Send(RouterId router, const WorkerReport& report);
+  // Any thread; never blocks. `stream` is RouterConnected's. False: it has ended, and the report is
+  // dropped.
+  bool Send(uint64_t stream, const WorkerReport& report);
 
  private:
   void Resolve();

@@ -29,9 +29,9 @@ std::optional<RouterId> OwnerOf(const WorkerEvent& event) {
 
 }  // namespace
 
-void RouterLines::Connect(RouterId router) {
-  lines_[router] = {};
-  TellPages(router);
+void RouterLines::Connect(const RouterConnected& connected) {
+  lines_[connected.router] = {.stream = connected.stream};
+  TellPages(connected.router);
 }
 
 void RouterLines::Disconnect(RouterId router) {
@@ -88,10 +88,10 @@ bool RouterLines::ReportPages() {
   return is_more;
 }
 
-void RouterLines::Send(const std::function<void(RouterId, WorkerReport)>& send) {
+void RouterLines::Send(const std::function<void(RouterId, uint64_t stream, WorkerReport)>& send) {
   for (auto& [router, line] : lines_) {
     if (line.report.events.empty()) continue;
-    send(router, std::exchange(line.report, {}));
+    send(router, line.stream, std::exchange(line.report, {}));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/router_id.h"
 #include "engine/kv/page_log.h"
+#include "proto/control_client.h"
 #include "proto/messages.h"
 
 namespace baton {
@@ -20,7 +21,7 @@ class RouterLines {
 
   int size() const { return static_cast<int>(lines_.size()); }
   bool Has(RouterId router) const { return lines_.contains(router); }
-  void Connect(RouterId router);  // it knows nothing yet
+  void Connect(const RouterConnected& connected);  // it knows nothing yet
   void Disconnect(RouterId router);
   void DisconnectAll();
   void TellPages(RouterId router);  // again, all of them
@@ -33,10 +34,11 @@ class RouterLines {
   // more is left.
   bool ReportPages();
   // Sends what waits, a report for each router.
-  void Send(const std::function<void(RouterId, WorkerReport)>& send);
+  void Send(const std::function<void(RouterId, uint64_t stream, WorkerReport)>& send);
 
  private:
   struct Line {
+    uint64_t stream = 0;
     WorkerReport report;
     WorkerLoad reported_load;
     absl::Time load_reported = absl::InfinitePast();

@@ -85,9 +85,9 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                         filter->OnCommand(std::move(command), post);
                       },
                   .report =
-                      [this](RouterId router, WorkerReport report) {
+                      [this](RouterId, uint64_t stream, WorkerReport report) {
                         StampReport(&report, MonotonicNow());
-                        routers_->Send(router, report);
+                        routers_->Send(stream, report);
                       }},
       start.compile_grammar);
 }

@@ -83,7 +83,7 @@ void WorkerCore::Handle(RouterEvent event) {
       [&, this](const TellPages&) { lines_.TellPages(router); },
   };
   std::visit(Overloaded{
-                 [this](const RouterConnected& connected) { lines_.Connect(connected.router); },
+                 [this](const RouterConnected& connected) { lines_.Connect(connected); },
                  [&](RouterMessages& messages) {
                    router = messages.router;
                    for (RouterMessage& message : messages.messages) std::visit(handle, message);

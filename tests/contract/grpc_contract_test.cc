@@ -190,7 +190,7 @@ TEST_CASE("a peer process killed in the middle of traffic") {
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
   for (int i = 1; i <= 100; ++i) {
     if (i == 50) peer->Kill(SIGKILL);
-    worker.client->Send(0, {.events = {TokenOut{.request_id = 1, .position = i}}});
+    worker.Send({.events = {TokenOut{.request_id = 1, .position = i}}});
   }
   Epoch next = 1;  // messages before the end are a prefix, in order
   for (bool lost = false; !lost;) {
@@ -212,7 +212,7 @@ TEST_CASE("the first message after idle is as fast as any") {
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
   const auto round_trip = [&](int i) {
     const absl::Time start = absl::Now();
-    REQUIRE(worker.client->Send(0, {.events = {TokenOut{.request_id = 1, .position = i}}}));
+    REQUIRE(worker.Send({.events = {TokenOut{.request_id = 1, .position = i}}}));
     REQUIRE(worker.events.Next<RouterMessages>().has_value());
     return absl::Now() - start;
   };

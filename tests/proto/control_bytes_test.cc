@@ -70,7 +70,7 @@ TEST_CASE("bytes that are no report end their own stream at most") {
     stream.Send(run % 16 == 0 ? std::string(random() % 100, '\xff') : MutatedBytes(base, &random));
     CHECK_FALSE(stream.End().ok());
     // The mad worker's events end with its loss; between them the sound one's may stand.
-    REQUIRE(sound.client->Send(0, {.events = {CachedPages{.number = 1}}}));
+    REQUIRE(sound.Send({.events = {CachedPages{.number = 1}}}));
     for (bool lost = false, heard = false; !lost || !heard;) {
       const auto event = router.NextAny();
       REQUIRE(event.has_value());

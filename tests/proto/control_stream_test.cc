@@ -28,7 +28,7 @@ TEST_CASE("the announcement comes first, then both directions in order") {
   WorkerEnd worker(router.address(), 5);
   router.AwaitWorker(5);
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
-  for (int i = 1; i <= 50; ++i) REQUIRE(worker.client->Send(0, TokenReport(9, i)));
+  for (int i = 1; i <= 50; ++i) REQUIRE(worker.Send(TokenReport(9, i)));
   for (int next = 1; next <= 50;) {
     const auto reported = router.Next<WorkerReported>();
     REQUIRE(reported.has_value());
@@ -56,7 +56,7 @@ TEST_CASE("100,000 tokens arrive in order, many to a message") {
       WorkerReport step;
       for (int row = 0; row < kRows; ++row)
         step.events.push_back(TokenOut{.request_id = 1, .epoch = 1, .position = ++i});
-      while (!worker.client->Send(0, step)) std::this_thread::yield();
+      while (!worker.Send(step)) std::this_thread::yield();
     }
   });
   int next = 1, messages = 0;
@@ -109,7 +109,7 @@ TEST_CASE("another cluster's worker is refused, and sees no router") {
   WorkerEnd stranger(router.address(), 5, [](ControlClientOptions* o) { o->key = {2}; });
   CHECK_FALSE(router.Next<WorkerConnected>(absl::Milliseconds(300)).has_value());
   CHECK(stranger.events.size() == 0);
-  CHECK_FALSE(stranger.client->Send(0, TokenReport(1, 1)));
+  CHECK_FALSE(stranger.Send(TokenReport(1, 1)));
   WorkerEnd member(router.address(), 6, [](ControlClientOptions* o) { o->key = {1}; });
   router.AwaitWorker(6);
 }
@@ -129,8 +129,32 @@ TEST_CASE("a worker finds the router whenever it comes, and announces itself to 
     const auto lost = worker.events.Next<RouterDisconnected>();
     REQUIRE(lost.has_value());
     CHECK_THAT(std::string(lost->reason.message()), Contains("shutting down"));
-    CHECK_FALSE(worker.client->Send(0, TokenReport(1, 1)));
+    CHECK_FALSE(worker.Send(TokenReport(1, 1)));
   }
+}
+
+TEST_CASE("a report for a stream that has ended never reaches the next one") {
+  RouterEnd router;
+  WorkerEnd worker(router.address(), 5);
+  router.AwaitWorker(5);
+  const auto first = worker.events.Next<RouterConnected>();
+  REQUIRE(first.has_value());
+  router.server->Close(5, absl::UnavailableError("a test"));
+  REQUIRE(worker.events.Next<RouterDisconnected>().has_value());
+  const auto second = worker.events.Next<RouterConnected>();
+  REQUIRE(second.has_value());
+  CHECK(second->stream != first->stream);
+  CHECK_FALSE(worker.client->Send(first->stream, TokenReport(1, 1)));
+  CHECK(worker.client->Send(second->stream, TokenReport(1, 2)));
+  std::vector<int32_t> positions;
+  while (positions.empty()) {
+    const auto event = router.NextAny();
+    REQUIRE(event.has_value());
+    if (const auto* reported = std::get_if<WorkerReported>(&*event))
+      for (const WorkerEvent& told : reported->report.events)
+        if (const auto* token = std::get_if<TokenOut>(&told)) positions.push_back(token->position);
+  }
+  CHECK(positions == std::vector<int32_t>{2});
 }
 
 TEST_CASE("a worker that dials again replaces its old stream") {
@@ -202,14 +226,14 @@ TEST_CASE("a report out of range closes the stream and names the field; other wo
                      [](ControlClientOptions* o) { o->min_pause = absl::Hours(1); });
     router.AwaitWorker(5);
     REQUIRE(worker.events.Next<RouterConnected>().has_value());
-    REQUIRE(worker.client->Send(0, {.events = {event}}));
+    REQUIRE(worker.Send({.events = {event}}));
     const auto lost = router.Next<WorkerLost>();
     REQUIRE(lost.has_value());
     CHECK(lost->worker == 5);
     CHECK_THAT(std::string(lost->reason.message()), Contains(field));
     CHECK(worker.events.Next<RouterDisconnected>()->reason == lost->reason);
   }
-  REQUIRE(other.client->Send(0, TokenReport(9, 7)));
+  REQUIRE(other.Send(TokenReport(9, 7)));
   const auto reported = router.Next<WorkerReported>();
   REQUIRE(reported.has_value());
   CHECK(reported->worker == 6);
@@ -226,7 +250,7 @@ TEST_CASE("a router that does not take reports is not flooded; the worker gives 
   REQUIRE(worker.events.Next<RouterConnected>().has_value());
   const WorkerReport big = {.events = std::vector<WorkerEvent>(1000, TokenOut{.position = 1})};
   int sent = 0;
-  while (sent < 10000 && worker.client->Send(0, big)) ++sent;
+  while (sent < 10000 && worker.Send(big)) ++sent;
   CHECK(sent < 10000);
   const auto lost = worker.events.Next<RouterDisconnected>();
   REQUIRE(lost.has_value());
@@ -348,7 +372,7 @@ TEST_CASE("a worker with nothing to say gives signs of life, which tell what its
   CHECK(router.engine.expected_us == 9);
   // Reports with events tell it, too.
   const int64_t before = calls;
-  REQUIRE(worker.client->Send(0, {.events = {NoRoomNotice{.request_id = 1}}}));
+  REQUIRE(worker.Send({.events = {NoRoomNotice{.request_id = 1}}}));
   const auto reported = router.Next<WorkerReported>();
   REQUIRE(reported.has_value());
   CHECK(reported->report.engine.age_us > before);
@@ -396,7 +420,7 @@ TEST_CASE("either end may leave in the middle of traffic; no thread or descripto
       router->AwaitWorker(5);
       REQUIRE(worker->events.Next<RouterConnected>().has_value());
       for (int i = 0; i < 200; ++i) {
-        worker->client->Send(0, TokenReport(1, 1));
+        worker->Send(TokenReport(1, 1));
         router->server->Send(5, {CancelRequest{.request_id = 1}});
       }
       if (life % 2 == 0) worker.reset();

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <mutex>
 
 #include "tests/support/control_ends.h"
 
@@ -42,13 +43,24 @@ struct Worker {
                                  .resolve_interval = absl::Milliseconds(20)};
     options.client.announce = TestAnnounce(kWorker);
     options.client.on_event = [this](RouterEvent event) {
+      if (const auto* connected = std::get_if<RouterConnected>(&event)) {
+        std::lock_guard lock(mutex);
+        stream_of[connected->router] = connected->stream;
+      }
       events.Add(std::move(event));
       return true;
     };
     if (names != nullptr) options.resolve = [names](const std::string&) { return names->Get(); };
     streams = std::make_unique<RouterStreams>(std::move(options));
   }
+  bool Send(RouterId router, const WorkerReport& report) {
+    std::lock_guard lock(mutex);
+    return streams->Send(stream_of[router], report);
+  }
+
   EventQueue<RouterEvent> events;
+  std::mutex mutex;
+  std::map<RouterId, uint64_t> stream_of;  // the newest; guarded by mutex
   std::unique_ptr<RouterStreams> streams;
 };
 
@@ -72,7 +84,7 @@ TEST_CASE("a list of routers, names among them, is read and refused by the setti
   const bool named[] = {false, false, false, true};
   for (size_t i = 0; i < 4; ++i) CHECK(IsNamedAddress((*all)[i]) == named[i]);
   for (const char* bad :
-       {"", "10.0.0.1", "10.0.0.1:7001,", ":7001", "routers:0", "routers:70001"}) {
+       {"", "10.0.0.1", "10.0.0.1:7001,", ":7001", "routers:0", "routers:70001", "::1:7001"}) {
     CAPTURE(bad);
     const auto refused = ParseRouterAddresses(bad);
     CHECK(refused.status().code() == absl::StatusCode::kInvalidArgument);
@@ -99,10 +111,10 @@ TEST_CASE("every router is dialled, and each gets what is for it") {
   std::sort(connected.begin(), connected.end());
   CHECK(connected == std::vector<RouterId>{1, 2});
 
-  REQUIRE(worker.streams->Send(2, TokenOf(2, 9)));
+  REQUIRE(worker.Send(2, TokenOf(2, 9)));
   REQUIRE(second.Next<WorkerReported>().has_value());
   CHECK_FALSE(first.NextAny(kMoment).has_value());
-  CHECK_FALSE(worker.streams->Send(3, TokenOf(3, 9)));
+  CHECK_FALSE(worker.Send(3, TokenOf(3, 9)));
   first.server->Send(kWorker, {CancelRequest{.request_id = MakeRequestId(1, 4)}});
   const auto messages = worker.events.Next<RouterMessages>();
   REQUIRE(messages.has_value());
@@ -113,7 +125,7 @@ TEST_CASE("every router is dialled, and each gets what is for it") {
   const auto lost = worker.events.Next<RouterDisconnected>();
   REQUIRE(lost.has_value());
   CHECK(lost->router == 1);
-  REQUIRE(worker.streams->Send(2, TokenOf(2, 10)));
+  REQUIRE(worker.Send(2, TokenOf(2, 10)));
   CHECK(second.Next<WorkerReported>().has_value());
 }
 
@@ -159,7 +171,7 @@ TEST_CASE("routers that a name comes to stand for are dialled, and those that le
 
   // Its address is gone: its stream goes on to its own end.
   names.Set({first.address()});
-  REQUIRE(worker.streams->Send(2, TokenOf(2, 9)));
+  REQUIRE(worker.Send(2, TokenOf(2, 9)));
   REQUIRE(second->Next<WorkerReported>().has_value());
   CHECK_FALSE(worker.events.NextAny(kMoment).has_value());
   ControlServerOptions again;
@@ -176,7 +188,7 @@ TEST_CASE("routers that a name comes to stand for are dialled, and those that le
   // A name server that does not answer changes nothing.
   names.SetBroken(true);
   CHECK_FALSE(worker.events.NextAny(kMoment).has_value());
-  REQUIRE(worker.streams->Send(1, TokenOf(1, 10)));
+  REQUIRE(worker.Send(1, TokenOf(1, 10)));
   CHECK(first.Next<WorkerReported>().has_value());
 }
 

@@ -98,9 +98,11 @@ void ControlWire::Dial(int node, uint64_t stamp) {
          now_us);
 }
 
-void ControlWire::Report(int node, RouterId router, WorkerReport report, int64_t at_us) {
-  Stream* const stream = Find(diallers_[node].stream);
-  if (stream != nullptr && stream->worker_open && stream->accepted && stream->router == router)
+void ControlWire::Report(int node, RouterId router, uint64_t id, WorkerReport report,
+                         int64_t at_us) {
+  if (diallers_[node].stream != id) return;  // it has ended
+  Stream* const stream = Find(id);
+  if (stream != nullptr && stream->worker_open && stream->router == router)
     Write(stream, std::move(report), at_us);
 }
 
@@ -209,7 +211,7 @@ void ControlWire::DeliverUp(uint64_t id) {
     stream->router_open = true;
     Front(StreamOpened{id, stream->worker});
     stream->router = router_;
-    if (stream->worker_open) PushDown(stream, RouterConnected{stream->router});
+    if (stream->worker_open) PushDown(stream, RouterConnected{stream->router, stream->id});
   }
   if (!stream->router_open) return;
   if (auto* report = std::get_if<WorkerReport>(&what))

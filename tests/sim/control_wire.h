@@ -51,7 +51,7 @@ class ControlWire {
   void StartDialling(int node);
   void Dial(int node, uint64_t stamp);
   // Dropped unless the worker's stream is this router's.
-  void Report(int node, RouterId router, WorkerReport report, int64_t at_us);
+  void Report(int node, RouterId router, uint64_t stream, WorkerReport report, int64_t at_us);
   void Sign(int node, int64_t at_us);  // an empty report
   void OnKilled(int node);
   void OnPaused(int node);   // no messages from now on

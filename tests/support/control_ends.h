@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <csignal>
@@ -154,19 +155,23 @@ struct WorkerEnd {
     options.router_address = address;
     options.announce = TestAnnounce(incarnation);
     options.on_event = [this](RouterEvent event) {
+      if (const auto* connected = std::get_if<RouterConnected>(&event)) stream = connected->stream;
       events.Add(std::move(event));
       return true;
     };
     if (change != nullptr) change(&options);
     client = std::make_unique<ControlClient>(std::move(options));
   }
+  bool Send(const WorkerReport& report) { return client->Send(stream, report); }
+
+  std::atomic<uint64_t> stream = 0;  // the newest
   EventQueue<RouterEvent> events;
   std::unique_ptr<ControlClient> client;
 };
 
 // Sends a message each way.
 inline void CheckTalks(RouterEnd* router, WorkerEnd* worker, Incarnation id) {
-  REQUIRE(worker->client->Send(0, {.events = {TokenOut{.request_id = 9, .position = 7}}}));
+  REQUIRE(worker->Send({.events = {TokenOut{.request_id = 9, .position = 7}}}));
   const auto reported = router->Next<WorkerReported>();
   REQUIRE(reported.has_value());
   CHECK(reported->worker == id);

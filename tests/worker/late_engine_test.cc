@@ -87,7 +87,7 @@ class LateWorker {
         WorkerPorts{
             .clock = [this] { return now_ += absl::Microseconds(10); },
             .transfer = [](TransferCommand) {},
-            .report = [this](const WorkerReport& report) { Take(report); },
+            .report = [this](RouterId, uint64_t, const WorkerReport& report) { Take(report); },
             .compile =
                 [this](GrammarJob job) {
                   compiled_.push_back({job.id, HashGrammarOf(job.spec, HashBackend::kVocab)});
@@ -310,7 +310,7 @@ TEST_CASE("the wake-up of a fence reaches a sleeping engine thread") {
   options.decode.max_batch = 4;
   std::vector<int32_t> tokens;  // of the engine thread, until all are there
   std::promise<void> are_there;
-  const auto report = [&](const WorkerReport& told) {
+  const auto report = [&](RouterId, uint64_t, const WorkerReport& told) {
     for (const WorkerEvent& event : told.events) {
       const auto* token = std::get_if<TokenOut>(&event);
       if (token == nullptr || token->request_id != 1) continue;

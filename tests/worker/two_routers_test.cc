@@ -24,9 +24,10 @@ struct Rig {
     options.decode.max_batch = 8;
     core = std::make_unique<WorkerCore>(
         options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
-        WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
-                    .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
-                    .report = [this](RouterId to, const WorkerReport& r) { Take(to, r); }});
+        WorkerPorts{
+            .clock = [this] { return now += absl::Microseconds(10); },
+            .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
+            .report = [this](RouterId to, uint64_t, const WorkerReport& r) { Take(to, r); }});
     for (const RouterId router : {kFirst, kSecond})
       core->Handle(RouterEvent(RouterConnected{router}));
     core->Turn();
