@@ -30,7 +30,9 @@ std::optional<RouterId> OwnerOf(const WorkerEvent& event) {
 }  // namespace
 
 void RouterLines::Connect(const RouterConnected& connected) {
-  lines_[connected.router] = {.stream = connected.stream};
+  Line& line = lines_[connected.router];
+  line = {};
+  line.stream = connected.stream;
   TellPages(connected.router);
 }
 

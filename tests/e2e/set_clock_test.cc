@@ -163,7 +163,7 @@ TEST_CASE("the clock is set by a minute and a day: nothing ends early or late") 
       return served.LogFrom(before).find("was silent for more") != std::string::npos;
     });
     std::cout << jump << ": a stopped worker is lost after " << lost << " s\n";
-    CHECK(lost > 2.5);  // 3 s after its last sign of life, which comes each 400 ms
+    CHECK(lost > 2);  // 3 s after its last sign of life: each 400 ms, later on a busy machine
     CHECK(lost < 6);
     // The clock is set while the worker stands still: after a silent second a thread of gRPC 1.51
     // sleeps until a time of day, and one set back right before that holds the thread for a day.
