@@ -236,7 +236,7 @@ TEST_CASE("cancel, lost router and shutdown come at any time of a step") {
       CHECK(worker.tokens[2] == Expected(other).tokens);
     } else if (what == 1) {
       worker.core().Handle(RouterEvent(RouterDisconnected{absl::UnavailableError("gone")}));
-      worker.Say(DrainWorker{});
+      worker.core().Drain();
       worker.Run();
       CHECK(worker.core().IsQuiet());
       CHECK(worker.pool().free() == kPages);
