@@ -27,7 +27,7 @@ class ConfigReload {
 
   // Reads the source, and sets the level of the log. True: a value was taken.
   bool Read();
-  // What was given at the start, with the values that were taken since.
+  // Has the values of the start, but for those that were taken since.
   const Config& config() const { return config_; }
   const Settings& settings() const { return settings_; }  // of config()
 

@@ -2,7 +2,9 @@
 release for all cases; each leaves the release as it found it. scripts/cluster_test.sh has the programs."""
 import argparse
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -208,6 +210,8 @@ class Chart(unittest.TestCase):
         with Load() as load:
             for role in ("prefill", "decode"):
                 for pod in pods(role):
+                    # Before a deletion by force kubelet gives two seconds, in which a worker that drains ends its part.
+                    os.kill(int(self.process_of(pod)), signal.SIGKILL)
                     cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod["metadata"]["name"], "--grace-period=0",
                                     "--force")
                     settled("statefulset", role)

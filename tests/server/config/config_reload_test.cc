@@ -72,7 +72,7 @@ TEST_CASE("live settings are taken; any other stays and is named with its place"
       log, "server.port stays 8000: baton.yaml:3 has 9000, which takes a restart\n"));
   CHECK(absl::StrContains(
       log, "model.path stays \"\": baton.yaml:5 has /other, which takes a restart\n"));
-  // What is gone from the file has its default again; what cannot change is told each time.
+  // Keys that the file has no more are at their defaults again; others are named each time.
   const std::string later = rig.Read("server:\n  port: 9000\n");
   CHECK(rig.was_taken);
   CHECK(config.server.api.request_timeout == absl::Hours(24));
