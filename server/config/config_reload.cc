@@ -39,10 +39,11 @@ bool ConfigReload::Read() {
     if (wanted->get() == now.get()) continue;
     if (IsLive(now.key)) {
       taken.push_back(absl::StrCat(now.key, " ", ShownValue(*wanted)));
-    } else {
+    } else if (!is_quiet_) {  // another process names it; here paths are resolved, ports chosen
       kept.push_back(now.key);
-      Tell(LogLevel::kWarn, absl::StrCat(now.key, " stays ", ShownValue(now), ": ", wanted->origin,
-                                         " has ", ShownValue(*wanted), ", which takes a restart"));
+      const bool is_gone = wanted->origin == "default";
+      LogWarn("%s stays %s: %s %s, which takes a restart", now.key, ShownValue(now),
+              is_gone ? "its default is" : wanted->origin + " has", ShownValue(*wanted));
     }
   }
   TakeLiveValues(**read, &settings_);

@@ -33,7 +33,8 @@ struct FileSource {
 };
 
 struct Rig {
-  explicit Rig(bool is_quiet = false) : reload({}, std::ref(source), is_quiet) {}
+  explicit Rig(bool is_quiet = false, const Config& given = {})
+      : reload(given, std::ref(source), is_quiet) {}
   ~Rig() { ChangeLogLevel(LogLevel::kInfo); }
 
   // Reads `text`, and returns what the log says to it.
@@ -81,6 +82,14 @@ TEST_CASE("live settings are taken; any other stays and is named with its place"
   CHECK_FALSE(rig.was_taken);
 }
 
+TEST_CASE("a line that is gone from the file, of a setting that cannot change, is told as well") {
+  Config given;
+  given.server.http.port = 9000;
+  Rig rig(false, given);
+  CHECK(absl::StrContains(rig.Read(""),
+                          "server.port stays 9000: its default is 8000, which takes a restart\n"));
+}
+
 TEST_CASE("a file that is refused changes nothing") {
   Rig rig;
   rig.Read("router:\n  max_waiting: 7\n");
@@ -97,7 +106,7 @@ TEST_CASE("a file that is refused changes nothing") {
 
 TEST_CASE("the level of the log changes at once, and a quiet process says only debug lines") {
   Rig rig(/*is_quiet=*/true);
-  CHECK(rig.Read("log:\n  level: warn\nserver:\n  port: 1\n") == "");
+  CHECK(rig.Read("log:\n  level: warn\nserver:\n  port: 1\n") == "");  // port: another's to say
   CHECK_FALSE(LogEnabled(LogLevel::kInfo));
   CHECK(LogEnabled(LogLevel::kWarn));
   CHECK(absl::StrContains(rig.Read("log:\n  level: debug\n"), "settings changed: log.level debug"));
