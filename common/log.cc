@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -11,14 +12,15 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/log_format.h"
+#include "common/log_level.h"
 #include "common/log_repeats.h"
 
 namespace baton {
 namespace {
 
-// Constant after SetLog and SetLogFormat, which run before any thread: the one process-wide state
-// of the logger.
-LogLevel g_min = LogLevel::kInfo;
+// The one process-wide state of the logger. Name and format are constant after SetLog and
+// SetLogFormat, which run before any thread; the level may change.
+std::atomic<LogLevel> g_min = LogLevel::kInfo;
 char g_name[32] = "baton";
 LogFormat g_format = LogFormat::kText;
 
@@ -140,13 +142,21 @@ std::string LogLine(LogFormat format, absl::Time time, LogLevel level, std::stri
 }
 
 void SetLog(LogLevel min, std::string_view process_name) {
-  g_min = min;
+  ChangeLogLevel(min);
   const size_t length = std::min(process_name.size(), sizeof(g_name) - 1);
   std::memcpy(g_name, process_name.data(), length);
   g_name[length] = '\0';
 }
 
-bool LogEnabled(LogLevel level) { return level >= g_min; }
+LogLevel LogLevelOf(std::string_view name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warn") return LogLevel::kWarn;
+  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
+void ChangeLogLevel(LogLevel min) { g_min.store(min, std::memory_order_relaxed); }
+
+bool LogEnabled(LogLevel level) { return level >= g_min.load(std::memory_order_relaxed); }
 
 void WriteLogLine(LogLevel level, std::string_view text, const void* site) {
   RepeatedLines& repeated = Repeated();

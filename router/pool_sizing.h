@@ -58,6 +58,8 @@ class PoolSizing {
   // Whenever a worker has told something, with a typical one; it counts at most once a second.
   void Update(const Worker& worker, absl::Time now);
 
+  void SetGap(absl::Duration gap) { options_.gap = gap; }  // counts from the next Update on
+
   // Workers as of the last Update, at least 1. 0: not known, because no cost is, because updates
   // have come for less than a window, or because no request has ended.
   int prefill() const { return prefill_; }
@@ -69,7 +71,7 @@ class PoolSizing {
   std::optional<double> DecodeWorkers(const Worker& worker, absl::Time now) const;
   int Settled(double workers, int before) const;
 
-  const Options options_;
+  Options options_;
   RecentRate requests_, prompts_, pairs_;    // of requests that came: their count, tokens, pairs
   RecentRate ended_, generated_, contexts_;  // of ended ones: count, tokens, tokens of their KV
   bool has_ended_ = false;

@@ -56,6 +56,12 @@ Router::Router(const RouterOptions& options, const ClusterKey& key, uint64_t (*r
       cluster_(options_, key),
       dispatch_(key, random, &cluster_, &effects_) {}
 
+void Router::SetLimits(int max_waiting, absl::Duration sizing_gap) {
+  options_.max_waiting = max_waiting;
+  options_.sizing_gap = sizing_gap;
+  cluster_.sizing.SetGap(sizing_gap);
+}
+
 absl::StatusOr<RequestId> Router::Submit(GenerateRequest wanted, absl::Time now) {
   RETURN_IF_ERROR(CheckRequest(wanted));
   if (draining_) return absl::UnavailableError("the router is shutting down");

@@ -26,6 +26,8 @@ class Router {
   void Cancel(RequestId id, absl::Time now);
   // Takes nothing new; running requests go on to their end. Workers serve other routers on.
   void Drain();
+  // Changes these options: for requests that come from now on, and for the view's pool sizes.
+  void SetLimits(int max_waiting, absl::Duration sizing_gap);
 
   // Takes a report of a worker's stream. The first one of a stream carries WorkerAnnounce; one
   // without events is a sign of life, and every one tells whether the engine turns. Error: the
@@ -68,7 +70,7 @@ class Router {
   // how: the reason, or the error of EndReason::kFailed.
   void End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now);
 
-  const RouterOptions options_;
+  RouterOptions options_;
   const RouterId id_;
   Cluster cluster_;
   RequestIndex requests_;

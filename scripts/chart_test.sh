@@ -12,29 +12,11 @@ cd "$(dirname "$0")/.."
 require python3 openssl curl
 require_go
 
-kubernetes=1.34.4
-go_program helm helm.sh/helm/v3/cmd/helm@v3.19.0 "-X helm.sh/helm/v3/internal/version.version=v3.19.0
-  -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
+chart_helm
 if [ "${arguments[0]:-}" = render ]; then
   exec python3 -B tests/chart/manifests.py --helm "$helm" --write
 fi
 go_program kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
-
-modules=(
-  "k8s.io/kubernetes@v$kubernetes"
-  github.com/prometheus-operator/prometheus-operator@v0.85.0
-  github.com/kedacore/keda/v2@v2.21.0
-  sigs.k8s.io/gateway-api-inference-extension@v1.1.0
-  github.com/cert-manager/cert-manager@v1.18.2
-)
-schemas=$go_cache/schemas-$({ printf '%s\n' "${modules[@]}"; cat tests/chart/schemas.py; } | sha256sum | cut -c1-16)
-if [ ! -d "$schemas" ]; then
-  folders=()
-  for module in "${modules[@]}"; do
-    folder=$(go_module "$module")
-    folders+=("$folder")
-  done
-  python3 -B tests/chart/schemas.py "$schemas" "${folders[@]}"
-fi
+chart_schemas
 exec python3 -B tests/chart/chart_test.py --baton "$baton" --helm "$helm" --kubeconform "$kubeconform" \
   --schemas "$schemas" "${arguments[@]}"

@@ -4,46 +4,103 @@
 # programs are built once from the Go module proxy, six minutes on two cores, and kept in the user's cache folder.
 # Root only; three minutes; nothing is left.
 #   scripts/cluster_test.sh [--baton FILE]           all cases; build/release/baton if not told
+#   scripts/cluster_test.sh --light                  the chart against etcd and API server alone: no pod runs; any user
+#   scripts/cluster_test.sh --any                    all cases where the programs are in the cache and the machine can,
+#                                                    else light, built within eight minutes; as scripts/test.sh does
 #   scripts/cluster_test.sh --seconds 60             as long a load beside restarts: 2,000 requests and more
 #   scripts/cluster_test.sh Chart.test_...           some of them: further arguments are unittest's
-# Ends with 77 where it cannot run, and says why.
+# Says which of both runs. Ends with 77 where it cannot run, with 3 where programs cannot be had, and says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/python_client.sh
 . scripts/go_tools.sh
 
+mode=whole
+case "${arguments[0]:-}" in
+  --light | --any)
+    mode=${arguments[0]#--}
+    arguments=("${arguments[@]:1}") ;;
+esac
+say() { echo "cluster_test: $1"; }
 not_run() {
-  echo "cluster_test did not run: $1" >&2
+  say "did not run: $1" >&2
   exit 77
 }
-[ "$(id -u)" -eq 0 ] || not_run "it makes namespaces and control groups, which needs root"
-[ -d /sys/fs/cgroup/memory ] || not_run "nodes need control groups of version 1 here"
-for tool in containerd ctr runc iptables conntrack ip openssl curl gcc python3 prometheus; do
-  command -v "$tool" >/dev/null || not_run "no $tool here; run scripts/packages.sh cluster"
+why_no_nodes() {  # prints why nodes cannot run on this machine; nothing: they can
+  local tool
+  [ "$(id -u)" -eq 0 ] || { echo "nodes are namespaces and control groups, which need root"; return; }
+  [ -w /sys/fs/cgroup/memory ] || { echo "nodes need control groups of version 1, which may be written"; return; }
+  unshare --mount --pid --net --uts --ipc --cgroup --fork true 2>/dev/null ||
+    { echo "nodes need namespaces, which are not allowed here"; return; }
+  for tool in containerd ctr runc iptables conntrack ip gcc prometheus; do
+    command -v "$tool" >/dev/null || { echo "no $tool here; run scripts/packages.sh cluster"; return; }
+  done
+}
+for tool in openssl curl python3; do
+  command -v "$tool" >/dev/null || not_run "no $tool here; run scripts/packages.sh"
 done
 require_go
 
-# One program with all components: they share most of their code.
 version=1.34.4
 source=tests/cluster/kube
-programs=$go_cache/kube-$(cat $source/main.go $source/go.mod $source/go.sum | sha256sum | cut -c1-12)-$(go env GOVERSION)
+flags="-s -w"
+for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+  flags+=" -X $package.gitVersion=v$version -X $package.gitMajor=1 -X $package.gitMinor=34"
+done
+named() {  # FILE...: a folder's name by its sources
+  echo "$(cat "$@" | sha256sum | cut -c1-12)-$(go env GOVERSION)"
+}
+# build FOLDER SECONDS PACKAGE...: programs of the module in $source; into FOLDER.new
+build() {
+  local folder=$1.new seconds=$2 rc=0
+  shift 2
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  CGO_ENABLED=0 GOFLAGS= timeout "$seconds" go build -C $source -p 2 -trimpath -tags providerless -ldflags "$flags" \
+    -o "$folder/" "$@" >"$folder/log" 2>&1 || rc=$?
+  [ $rc -ne 124 ] || not_run "Kubernetes was not built within $seconds seconds"
+  [ $rc -eq 0 ] || { tail -20 "$folder/log" >&2; no_go_modules Kubernetes; }
+}
+
+programs=$go_cache/kube-$(named $source/main.go $source/go.mod $source/go.sum)
+light=$go_cache/kube-light-$(named $source/go.mod $source/go.sum)
+problem=$(why_no_nodes)
+if [ $mode = whole ] && [ -n "$problem" ]; then not_run "$problem"; fi
+if [ $mode = any ] && [ -z "$problem" ] && [ ! -x "$programs/kube" ]; then
+  problem="the programs of nodes are not in $go_cache, and building them takes too long here"
+fi
+
+if [ $mode = light ] || [ -n "$problem" ]; then
+  say "light mode, etcd and API server without nodes${problem:+, because $problem}"
+  # One program with all components is there, or three are built, which takes half as long.
+  if [ -x "$programs/kube" ]; then light=$programs; fi
+  if [ ! -x "$light/kube-apiserver" ]; then
+    say "building etcd, kube-apiserver and kubectl $version (once)"
+    if [ $mode = any ]; then limit=480; else limit=3600; fi
+    build "$light" $limit k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl go.etcd.io/etcd/server/v3
+    mv "$light.new/server" "$light.new/etcd"
+    mv "$light.new" "$light"  # whole, or not there
+  fi
+  chart_helm
+  chart_schemas
+  python3 -B tests/cluster/light_test.py --programs "$light" --helm "$helm" --schemas "$schemas" "${arguments[@]}"
+  say "light mode has passed, etcd and API server without nodes${problem:+, because $problem}"
+  exit 0
+fi
+
+say "whole clusters, of programs in $programs"
+# One program with all components: they share most of their code.
 if [ ! -x "$programs/kube" ]; then
-  echo "building Kubernetes $version (once)"
-  rm -rf "$programs.new"
-  mkdir -p "$programs.new"
-  flags="-s -w"
-  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-    flags+=" -X $package.gitVersion=v$version -X $package.gitMajor=1 -X $package.gitMinor=34"
-  done
-  CGO_ENABLED=0 GOFLAGS= go build -C $source -p 2 -trimpath -tags providerless -ldflags "$flags" -o "$programs.new/kube" . \
-    >"$programs.new/log" 2>&1 || { tail -20 "$programs.new/log" >&2; no_go_modules Kubernetes; }
+  say "building Kubernetes $version (once)"
+  build "$programs" 3600 .
+  mv "$programs.new/cluster" "$programs.new/kube"  # the name of its module
   for name in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl coredns; do
     ln -s kube "$programs.new/$name"
   done
-  mv "$programs.new" "$programs"  # whole, or not there
+  mv "$programs.new" "$programs"
 fi
-go_program helm helm.sh/helm/v3/cmd/helm@v3.19.0 "-X helm.sh/helm/v3/internal/version.version=v3.19.0
-  -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
+chart_helm
 go_module_program adapter sigs.k8s.io/prometheus-adapter@v0.12.0 ./cmd/adapter
-exec python3 -B tests/cluster/cluster_test.py --programs "$programs" --helm "$helm" --adapter "$adapter" \
+python3 -B tests/cluster/cluster_test.py --programs "$programs" --helm "$helm" --adapter "$adapter" \
   --baton "$baton" "${arguments[@]}"
+say "the cases of whole clusters have passed"

@@ -2,9 +2,9 @@
 # kept by version in the user's cache folder, so that only the first run builds.
 go_cache=${XDG_CACHE_HOME:-$HOME/.cache}/baton-tools
 
-no_go_modules() {
+no_go_modules() {  # ends with 3: nothing was found wrong, and nothing tested
   echo "$(basename "$0" .sh): $1 did not come from the Go module proxy (see above), so nothing was tested" >&2
-  exit 1
+  exit 3
 }
 # require_go: a Go for helm and for the modules of scripts/chart_test.sh (keda's go.mod asks for 1.26). Debian 12's own
 # (1.19) is too old; where there is no newer one, the proxy's, held to its check sum.
@@ -62,4 +62,27 @@ go_module_program() {
       >"$folder/log" 2>&1 || { tail -20 "$folder/log" >&2; no_go_modules "$1"; }
   fi
   printf -v "$1" %s "$folder/$1"
+}
+# chart_helm: sets `helm`, which knows the version of Kubernetes that the tests of the chart are for
+chart_helm() {
+  go_program helm helm.sh/helm/v3/cmd/helm@v3.19.0 "-X helm.sh/helm/v3/internal/version.version=v3.19.0
+    -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34"
+}
+# chart_schemas: sets `schemas` to the folder that tests/chart/schemas.py writes of the kinds that the chart makes
+chart_schemas() {
+  local folder folders module modules=(
+    k8s.io/kubernetes@v1.34.4
+    github.com/prometheus-operator/prometheus-operator@v0.85.0
+    github.com/kedacore/keda/v2@v2.21.0
+    sigs.k8s.io/gateway-api-inference-extension@v1.1.0
+    github.com/cert-manager/cert-manager@v1.18.2
+  )
+  schemas=$go_cache/schemas-$({ printf '%s\n' "${modules[@]}"; cat tests/chart/schemas.py; } | sha256sum | cut -c1-16)
+  [ ! -d "$schemas" ] || return 0
+  folders=()
+  for module in "${modules[@]}"; do
+    folder=$(go_module "$module")
+    folders+=("$folder")
+  done
+  python3 -B tests/chart/schemas.py "$schemas" "${folders[@]}"
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests: the release build with every
 # test, the licences of what it links, then selected tests under AddressSanitizer + UBSan and under
-# ThreadSanitizer, then every fuzz target for 30 s. CUDA's compiler comes from PyPI; where that does not answer, the
-# CUDA side is neither built nor checked, and the end says so.
+# ThreadSanitizer, then every fuzz target for 30 s, then the chart on Kubernetes: with nodes where their programs are in
+# the cache and the machine can, else on an API server alone; where neither can be had, the end says so. CUDA's compiler
+# comes from PyPI; where that does not answer, the CUDA side is neither built nor checked, and the end says so.
 # scripts/test.sh quick  stops after the release tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,6 +35,17 @@ cuda_tools() {
   without_cuda=1
 }
 without_cuda=
+cluster() {  # leaves in cluster_said what of Kubernetes ran; a machine without programs or rights is no failure
+  local log=build/cluster_test.log rc=0
+  scripts/cluster_test.sh --any 2>&1 | tee "$log" || rc=$?
+  cluster_said=$(grep '^cluster_test[: ]' "$log" | tail -1)
+  case $rc in
+    0) ;;
+    3 | 77) cluster_said="THE CHART WAS NOT TESTED ON ANY: $cluster_said" ;;
+    *) return $rc ;;
+  esac
+}
+cluster_said=
 
 stage "packages" scripts/packages.sh
 stage "CUDA's compiler" cuda_tools
@@ -47,6 +59,8 @@ if [ "${1:-}" != quick ]; then
   stage "build tsan" build tsan tsan_tests
   stage "test tsan" run_tests tsan -L tsan
   stage "fuzz" scripts/fuzz.sh
+  stage "Kubernetes" cluster
+  echo "== Kubernetes: $cluster_said"
 fi
 if [ -n "$without_cuda" ]; then
   echo "== CUDA: NOT BUILT AND NOT CHECKED, its compiler did not come from PyPI (see stage \"CUDA's compiler\")"

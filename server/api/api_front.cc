@@ -74,16 +74,16 @@ ApiFront::ApiFront(EventLoop* loop, const ServedModel* model, Generator* generat
       facts_(facts),
       choices_(generator),
       answers_(options_.answers, &choices_),
-      metrics_(registry, model->name, model->max_context, options_.slo),
+      metrics_(registry, model->name, model->max_context),
       process_(registry, facts.version),
       guard_(facts.keys, facts.hosts, registry, model->name),
-      metrics_page_(
-          loop, kMetricsPause,
-          [this] {
-            process_.Update();
-            metrics_.SetView({generator_->View(), !NotReady(), pool_->load(), http_->stats()});
-            return registry_->Text();
-          }),
+      metrics_page_(loop, kMetricsPause,
+                    [this] {
+                      process_.Update();
+                      metrics_.SetView({generator_->View(), !NotReady(), pool_->load(),
+                                        http_->stats(), options_.slo});
+                      return registry_->Text();
+                    }),
       text_calls_(loop, pool, InlineTextBytes(options.inline_text, *model)),
       long_texts_(&text_calls_, this),
       deadlines_(loop,

@@ -44,7 +44,8 @@ namespace baton {
 
 class ApiFront : public HttpHandler, public GeneratorListener {
  public:
-  // All must outlive the front; the loop must not run any more when it goes.
+  // All must outlive the front; the loop must not run any more when it goes. Of the options
+  // cors_origin, sse_keepalive, request_timeout and slo may change meanwhile, on the loop's thread.
   ApiFront(EventLoop* loop, const ServedModel* model, Generator* generator, TextPool* pool,
            MetricsRegistry* registry, std::span<const Route> routes, const ApiFrontOptions& options,
            const ApiFrontFacts& facts);
@@ -107,7 +108,7 @@ class ApiFront : public HttpHandler, public GeneratorListener {
   TextPool* pool_;
   MetricsRegistry* registry_;
   const std::span<const Route> routes_;
-  const ApiFrontOptions options_;
+  const ApiFrontOptions& options_;
   const ApiFrontFacts facts_;
   SubmittedChoices choices_;  // of requests in running_ and gone_
   AnswerDesk answers_;

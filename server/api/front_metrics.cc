@@ -52,8 +52,7 @@ std::vector<MetricRow<FrontMetrics::Tokens>> FrontMetrics::TokenRows(const Metri
   };
 }
 
-FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
-                           const SloLimits& limits)
+FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context)
     : registry_(registry),
       vllm_labels_({{"model_name", model}, {"engine", "0"}}),
       labels_({{"model", model}, {"role", "router"}}),
@@ -63,12 +62,6 @@ FrontMetrics::FrontMetrics(MetricsRegistry* registry, const std::string& model, 
       finished_(registry, RequestRows(vllm_labels_, labels_, static_cast<double>(max_context))),
       released_(registry, ReleasedRows(labels_)),
       view_(registry, ViewRows(vllm_labels_, labels_)) {
-  const auto tell = [&](const char* slo, absl::Duration limit) {
-    registry->Gauge(ApiMetric("baton_slo_limit_seconds"), With(labels_, {{"slo", slo}}))
-        .Set(absl::ToDoubleSeconds(limit));
-  };
-  tell("ttft", limits.ttft);
-  tell("itl", limits.itl);
   PlanError(1);
   // Series that alerts look at exist before their first increment, which rate() misses else.
   for (const char* endpoint : {"completions", "chat", "messages", "responses"}) {

@@ -15,15 +15,13 @@
 #include "common/metric_table.h"
 #include "router/router_messages.h"
 #include "server/api/finished_request.h"
-#include "server/api/slo_limits.h"
 #include "server/api/view_series.h"
 
 namespace baton {
 
 class FrontMetrics {
  public:
-  FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context,
-               const SloLimits& limits);
+  FrontMetrics(MetricsRegistry* registry, const std::string& model, int64_t max_context);
 
   void OnStarted() { started_.Add(); }  // accepted by the router; OnFinished will come
   void OnReleased(const EmitReleased& released) { released_.Take(released); }

@@ -28,6 +28,9 @@ class RouterGenerator : public Generator {
   // Called after workers came or went.
   void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
   int control_port() const { return server_->port(); }
+  void SetLimits(int max_waiting, absl::Duration sizing_gap) {
+    router_.SetLimits(max_waiting, sizing_gap);
+  }
   void ReloadCertificate() { server_->ReloadCertificate(); }
   absl::Time certificate_expiry() const { return server_->certificate_expiry(); }
 

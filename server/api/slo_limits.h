@@ -1,5 +1,5 @@
-// Limits by which requests are counted as good (server.slo_ttft, server.slo_itl). Plain data, set
-// at the start of the process.
+// Limits by which requests are counted as good (server.slo_ttft, server.slo_itl); a request keeps
+// those of its arrival. Plain data.
 #pragma once
 
 #include "absl/time/time.h"

@@ -25,7 +25,7 @@ TextPool::~TextPool() {
 
 bool TextPool::HasRoom(const ClientId& client, size_t bytes) const {
   if (load_.jobs == 0) return true;
-  Load left = {options_.max_jobs - load_.jobs,
+  Load left = {options_.max_jobs - std::min(options_.max_jobs, load_.jobs),
                options_.max_bytes - std::min(options_.max_bytes, load_.bytes)};
   const auto fits = [&](const Load& own) {
     return own.jobs < left.jobs && own.bytes + bytes <= left.bytes;
@@ -97,6 +97,11 @@ void TextPool::Drop(JobId id) {
   dropped =
       Take(client, std::lower_bound(jobs.begin(), jobs.end(), id,
                                     [](const Job& job, JobId wanted) { return job.id < wanted; }));
+}
+
+void TextPool::SetMaxJobs(size_t max_jobs) {
+  std::lock_guard lock(mutex_);
+  options_.max_jobs = max_jobs;
 }
 
 TextPool::Load TextPool::load() const {

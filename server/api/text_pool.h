@@ -48,7 +48,8 @@ class TextPool {
   // Any thread. Removes a job whose result is not wanted any more, which frees the job's place in
   // the queue. Does nothing for a job that has begun.
   void Drop(JobId id);
-  Load load() const;  // any thread
+  Load load() const;                 // any thread
+  void SetMaxJobs(size_t max_jobs);  // any thread; jobs that wait stay
 
  private:
   struct Job {
@@ -72,7 +73,7 @@ class TextPool {
   Job Take(const ClientId& client, std::deque<Job>::iterator job);
   std::deque<Job>& JobsOf(const ClientId& client);  // of one that has some
 
-  const TextPoolOptions options_;
+  TextPoolOptions options_;  // guarded by mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   absl::flat_hash_map<uint64_t, Address> addresses_;

@@ -7,6 +7,7 @@
 
 #include "common/metric_table.h"
 #include "router/router_messages.h"
+#include "server/api/slo_limits.h"
 #include "server/api/text_pool.h"
 #include "server/http/http_stats.h"
 
@@ -17,6 +18,7 @@ struct FrontView {
   bool is_ready = false;
   TextPool::Load text{};  // that waits
   HttpStats http{};
+  SloLimits slo{};
 };
 
 // vllm, own: labels of vLLM's and of Baton's series; those of Baton begin with the model.

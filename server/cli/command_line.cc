@@ -10,6 +10,7 @@
 #include "server/cli/commit.h"
 #include "server/cli/metric_reference.h"
 #include "server/cli/setting_flags.h"
+#include "server/config/live_settings.h"
 #include "server/config/model_folder.h"
 
 namespace baton {
@@ -50,7 +51,8 @@ this page equal to them. `baton config --keys` prints the same in a terminal.
 
 Each setting is a line of the file given with `--config` (YAML, a section per heading below) or a
 flag, `--KEY=VALUE`, which wins; `baton config` prints all values with where each comes from. A key
-that was renamed is refused with an error that names the new one.
+that was renamed is refused with an error that names the new one. Some keys may change
+[while a process runs](#changed-while-running).
 )";
 
 std::string KeysText(const Settings& settings) {
@@ -65,7 +67,7 @@ std::string KeysText(const Settings& settings) {
 
 // docs/CONFIG.md, which a test holds equal.
 std::string ReferenceText(const Settings& settings) {
-  return absl::StrCat(kReferenceHead, settings.Markdown());
+  return absl::StrCat(kReferenceHead, settings.Markdown(), LiveSettingsMarkdown());
 }
 
 struct Parser {

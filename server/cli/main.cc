@@ -3,13 +3,16 @@
 
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/log_format.h"
+#include "common/log_level.h"
 #include "common/secret_file.h"
 #include "proto/control_channel.h"
 #include "server/cli/command_line.h"
@@ -18,6 +21,7 @@
 #include "server/cli/pull.h"
 #include "server/cli/quantize.h"
 #include "server/cli/top.h"
+#include "server/config/config_reload.h"
 #include "server/config/model_folder.h"
 #include "server/process/role_process.h"
 #include "server/process/supervisor.h"
@@ -26,12 +30,6 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxKeyBytes = 4096;  // of the cluster key's file
-
-LogLevel LevelOf(const std::string& name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "warn") return LogLevel::kWarn;
-  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
-}
 
 std::string ReadAll(int descriptor) {
   std::string text;
@@ -83,12 +81,23 @@ absl::StatusOr<ClusterKey> KeyFromFile(const std::string& path) {
   return key;
 }
 
-absl::StatusOr<RoleConfig> SingleRole(CommandLine* line, const std::string& role) {
+// Reads a command line and its file each time anew.
+ConfigReload::Source SourceOf(std::vector<std::string> arguments) {
+  return [arguments = std::move(arguments)]() -> absl::StatusOr<std::shared_ptr<const Settings>> {
+    ASSIGN_OR_RETURN(std::shared_ptr<CommandLine> line, ParseCommandLine(arguments));
+    return std::shared_ptr<const Settings>(line, &line->settings);
+  };
+}
+
+// arguments: of this process; become those of the supervisor, if there is one.
+absl::StatusOr<RoleConfig> SingleRole(CommandLine* line, const std::string& role,
+                                      std::vector<std::string>* arguments) {
   RoleConfig start;
   if (line->start_descriptor >= 0) {
     ASSIGN_OR_RETURN(const LaunchSpec order, LaunchSpec::Parse(ReadAll(line->start_descriptor)));
     RETURN_IF_ERROR(line->settings.ReadText(order.settings, "start order"));
     start.key = order.key;
+    *arguments = order.arguments;
     start.reporter = StartReporter(line->report_descriptor);
   } else {
     RETURN_IF_ERROR(ResolvePaths(&line->config));
@@ -113,17 +122,23 @@ LogFormat FormatOf(const Config& config) {
   return config.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
 }
 
-int RunRole(CommandLine* line, const std::string& name) {
-  const auto start = SingleRole(line, name);
+int RunRole(CommandLine* line, const std::string& name, std::vector<std::string> arguments) {
+  const Config given = line->config;
+  auto start = SingleRole(line, name, &arguments);
   if (!start.ok()) return Fail(start.status());
-  SetLog(LevelOf(start->config.log_level), start->config.cluster.worker_name);
+  const bool has_supervisor = start->reporter.has_supervisor();
+  ConfigReload reload(has_supervisor ? start->config : given, SourceOf(std::move(arguments)),
+                      has_supervisor);
+  start->reload = &reload;
+  SetLog(LogLevelOf(start->config.log_level), start->config.cluster.worker_name);
   SetLogFormat(FormatOf(start->config));
   QuietGrpc();
   if (name == "router") return RunRouter(*start);
   return RunWorker(*start, name == "prefill" ? Role::kPrefill : Role::kDecode);
 }
 
-int Serve(CommandLine* line) {
+int Serve(CommandLine* line, const std::vector<std::string>& arguments) {
+  ConfigReload reload(line->config, SourceOf(arguments));
   const absl::Status resolved = ResolvePaths(&line->config);
   if (!resolved.ok()) return Fail(resolved);
   const Config& config = line->config;
@@ -142,15 +157,17 @@ int Serve(CommandLine* line) {
   }
   const absl::Status files = CheckFiles(config.server.http);
   if (!files.ok()) return Fail(files);
-  SetLog(LevelOf(config.log_level), "serve");
+  SetLog(LogLevelOf(config.log_level), "serve");
   SetLogFormat(FormatOf(config));
   SupervisorOptions options;
   options.config = config;
+  options.reload = &reload;
+  options.arguments = arguments;
   options.is_terminal = ::isatty(STDOUT_FILENO) != 0;
   return RunSupervisor(std::move(options));
 }
 
-int Run(CommandLine* line) {
+int Run(CommandLine* line, const std::vector<std::string>& arguments) {
   switch (line->command) {
     case Command::kPrint:
       std::fputs(line->text.c_str(), stdout);
@@ -159,13 +176,13 @@ int Run(CommandLine* line) {
       std::fputs(line->settings.Resolved().c_str(), stdout);
       return 0;
     case Command::kServe:
-      return Serve(line);
+      return Serve(line, arguments);
     case Command::kRouter:
-      return RunRole(line, "router");
+      return RunRole(line, "router", arguments);
     case Command::kPrefill:
-      return RunRole(line, "prefill");
+      return RunRole(line, "prefill", arguments);
     case Command::kDecode:
-      return RunRole(line, "decode");
+      return RunRole(line, "decode", arguments);
     case Command::kDoctor:
       return RunDoctor(line->config, line->doctor);
     case Command::kKey:
@@ -189,9 +206,10 @@ int Run(CommandLine* line) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  const auto line = baton::ParseCommandLine({argv + 1, argv + argc});
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto line = baton::ParseCommandLine(arguments);
   if (!line.ok()) return baton::Fail(line.status());
-  const int status = baton::Run(line->get());
+  const int status = baton::Run(line->get(), arguments);
   baton::TellLogRepeats();
   return status;
 }

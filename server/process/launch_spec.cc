@@ -36,16 +36,29 @@ absl::StatusOr<ClusterKey> ParseKey(std::string_view text) {
   return key;
 }
 
-std::string LaunchSpec::Text() const { return absl::StrCat(KeyText(key), "\n", settings); }
+// Arguments stand in one line, a tab behind each; what they have of tabs and line feeds is escaped.
+std::string LaunchSpec::Text() const {
+  std::string text = KeyText(key) + "\n";
+  for (const std::string& argument : arguments)
+    absl::StrAppend(&text, absl::CEscape(argument), "\t");
+  return absl::StrCat(text, "\n", settings);
+}
 
 absl::StatusOr<LaunchSpec> LaunchSpec::Parse(std::string_view text) {
-  const size_t end = text.find('\n');
-  if (end == std::string_view::npos) {
-    return absl::InvalidArgumentError("the start order has no end of line");
-  }
+  const auto error = [] {
+    return absl::InvalidArgumentError("the start order is not as the supervisor writes it");
+  };
+  const std::vector<std::string> lines =
+      absl::StrSplit(std::string(text), absl::MaxSplits('\n', 2));
+  if (lines.size() != 3) return error();
   LaunchSpec order;
-  ASSIGN_OR_RETURN(order.key, ParseKey(text.substr(0, end)));
-  order.settings = std::string(text.substr(end + 1));
+  ASSIGN_OR_RETURN(order.key, ParseKey(lines[0]));
+  std::vector<std::string> words = absl::StrSplit(lines[1], '\t');
+  words.pop_back();  // behind the last tab
+  for (const std::string& word : words)
+    if (!absl::CUnescape(word, &order.arguments.emplace_back())) return error();
+  order.settings = lines[2];
+  if (order.Text() != text) return error();
   return order;
 }
 

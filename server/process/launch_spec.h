@@ -1,7 +1,7 @@
 // Messages between the supervisor and a role that it starts: one LaunchSpec down before exec (a
-// file in memory with the cluster key and the resolved configuration), then report lines up through
-// a pipe. Both descriptors are inherited; arguments and environment hold no secret. Plain data and
-// functions, any thread.
+// file in memory with the cluster key, the resolved configuration, and the command line that gave
+// it), then report lines up through a pipe. Both descriptors are inherited; arguments and
+// environment hold no secret. Plain data and functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ namespace baton {
 
 struct LaunchSpec {
   ClusterKey key{};
-  std::string settings;  // YAML, as Settings::Resolved writes it
+  std::vector<std::string> arguments;  // of the supervisor, to read its settings again
+  std::string settings;                // YAML, as Settings::Resolved writes it
 
-  std::string Text() const;  // the key's line, then the settings
+  std::string Text() const;  // the key's line, the arguments', then the settings
   // InvalidArgument: not a text that Text wrote.
   static absl::StatusOr<LaunchSpec> Parse(std::string_view text);
 };

@@ -7,6 +7,7 @@
 #include "common/ticket.h"
 #include "proto/messages.h"
 #include "server/config/config.h"
+#include "server/config/config_reload.h"
 #include "server/process/launch_spec.h"
 
 namespace baton {
@@ -15,6 +16,7 @@ struct RoleConfig {
   Config config;  // model resolved
   ClusterKey key{};
   StartReporter reporter{-1};
+  ConfigReload* reload = nullptr;  // of this process, set: read at SIGHUP
 };
 
 // Both return the exit status: 0 after an orderly end, 2 if the role cannot start; the log says

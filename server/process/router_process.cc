@@ -111,12 +111,17 @@ absl::StatusOr<std::shared_ptr<const PartitionTable>> TableOf(const Config& conf
   return table;
 }
 
+// Infinite: no gap between tokens is asked for.
+absl::Duration SizingGap(const Config& config) {
+  const absl::Duration itl = config.server.api.slo.itl;
+  return itl > absl::ZeroDuration() ? itl : absl::InfiniteDuration();
+}
+
 // The user's options, with relays as section lab says.
 absl::StatusOr<RouterOptions> OptionsOf(const Config& config) {
   RouterOptions options = config.router.router;
   options.relay.min_ranks = config.lab.relay_min_ranks;
-  if (const absl::Duration itl = config.server.api.slo.itl; itl > absl::ZeroDuration())
-    options.sizing_gap = itl;
+  options.sizing_gap = SizingGap(config);
   RelayLab relay = config.lab.relay;
   if (relay.partition == PartitionMode::kTable) {
     ASSIGN_OR_RETURN(relay.table, TableOf(config));
@@ -171,7 +176,8 @@ int Fail(const absl::Status& status) {
 // user; a supervisor asks again with SIGKILL, and its SIGTERM may come with one to the whole unit).
 class StopWatcher {
  public:
-  StopWatcher(EventLoop* loop, ApiFront* front, absl::Duration limit, bool has_supervisor)
+  // limit: read at the signal; outlives the watcher.
+  StopWatcher(EventLoop* loop, ApiFront* front, const absl::Duration* limit, bool has_supervisor)
       : loop_(loop),
         front_(front),
         limit_(limit),
@@ -187,8 +193,8 @@ class StopWatcher {
       return;
     }
     LogInfo("stopping: new requests are refused, running ones have %s",
-            absl::FormatDuration(limit_));
-    deadline_.Set(MonotonicNow() + limit_, [this] {
+            absl::FormatDuration(*limit_));
+    deadline_.Set(MonotonicNow() + *limit_, [this] {
       LogWarn("the time to stop is up, running requests are cut off");
       loop_->Stop();
     });
@@ -198,7 +204,7 @@ class StopWatcher {
  private:
   EventLoop* loop_;
   ApiFront* front_;
-  const absl::Duration limit_;
+  const absl::Duration* const limit_;
   const bool has_supervisor_;
   EventLoop::Timer deadline_, farewell_;
   bool stopping_ = false;
@@ -207,7 +213,7 @@ class StopWatcher {
 }  // namespace
 
 int RunRouter(const RoleConfig& process) {
-  const Config& config = process.config;
+  Config config = process.config;  // takes live values
   ReturnFreedMemory();
   if (config.server.grpc.port != 0) {
     const auto served = CheckGrpc(GrpcOptionsOf(config.server, config.server.http));
@@ -294,8 +300,16 @@ int RunRouter(const RoleConfig& process) {
     if (complete && !was_complete) process.reporter.Report({});
     was_complete = was_complete || complete;
   });
-  StopWatcher stop(&loop, &front, config.server.shutdown_timeout,
+  StopWatcher stop(&loop, &front, &config.server.shutdown_timeout,
                    process.reporter.has_supervisor());
+  const auto take_settings = [&, generator = generator->get(), tracer = tracer->get()] {
+    if (!process.reload->Read()) return;
+    TakeLiveValues(*process.reload, &config);  // the front reads its own there
+    const int max_waiting = config.router.router.max_waiting;
+    generator->SetLimits(max_waiting, SizingGap(config));
+    pool.SetMaxJobs(static_cast<size_t>(max_waiting));
+    if (tracer != nullptr) tracer->SetSample(config.tracing.sample);
+  };
   loop.OnStopSignal([&] { stop.OnSignal(); });
   loop.OnReloadSignal([&] {
     (*server)->ReloadCertificate();
@@ -303,6 +317,7 @@ int RunRouter(const RoleConfig& process) {
     if (*metrics != nullptr) (*metrics)->ReloadCertificate();
     if (*grpc != nullptr) (*grpc)->ReloadCertificate();
     if (watch) watch->Read();
+    take_settings();
   });
   loop.Run();
   return 0;

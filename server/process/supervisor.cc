@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -50,7 +51,8 @@ struct RoleProcess {
   absl::Duration pause;
   double progress = 0;
   bool is_ready = false;
-  int early_kills = 0;  // times it was killed before it was ready, and before the cluster was
+  bool must_reload = false;  // SIGHUP came before it could take one
+  int early_kills = 0;       // times it was killed before it was ready, and before the cluster was
 };
 
 class Supervisor {
@@ -80,7 +82,9 @@ class Supervisor {
   void DrainWorkers();
   void KillAll();
   bool AnyAlive() const;
-  // SIGHUP asks to read keys and certificates again, unless it is because the terminal was closed.
+  void Reload();
+  // SIGHUP asks to read settings, keys and certificates again, unless it is because the terminal
+  // was closed.
   bool TerminalIsGone() const { return options_.is_terminal && ::isatty(STDOUT_FILENO) == 0; }
   void PrintReady();
 
@@ -150,11 +154,12 @@ absl::Status Supervisor::Start(RoleProcess* role) {
   LaunchSpec order;
   order.key = key_;
   order.settings = settings.Resolved();
+  order.arguments = options_.arguments;
   ASSIGN_OR_RETURN(ChildProcess process,
                    ChildProcess::Start(options_.program, role->subcommand, order));
   role->process.emplace(std::move(process));
   role->started = MonotonicNow();
-  role->is_ready = false;
+  role->is_ready = role->must_reload = false;
   LogInfo("started %s, process %d%s", role->name, role->process->pid(),
           role->place
               ? absl::StrCat(", cpus ", role->place->cpus.empty() ? "all" : role->place->cpus,
@@ -194,9 +199,7 @@ void Supervisor::OnSignals(int descriptor) {
   while (::read(descriptor, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // Reap looks at all
     if (info.ssi_signo == SIGHUP && !TerminalIsGone()) {
-      const RoleProcess& router = roles_.front();
-      // One that still starts has read what there is, and may not wait for the signal yet.
-      if (router.process && router.is_ready) router.process->Signal(SIGHUP);
+      Reload();
       continue;
     }
     if (phase_ == Phase::kRunning) {
@@ -206,6 +209,16 @@ void Supervisor::OnSignals(int descriptor) {
     }
   }
   Reap();
+}
+
+// A role that still starts may not wait for the signal yet, which would end it.
+void Supervisor::Reload() {
+  if (options_.reload != nullptr && options_.reload->Read())
+    TakeLiveValues(*options_.reload, &config_);  // for roles that are started after this
+  for (RoleProcess& role : roles_) {
+    role.must_reload = !role.is_ready;
+    if (role.process && role.is_ready) role.process->Signal(SIGHUP);
+  }
 }
 
 void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
@@ -241,6 +254,7 @@ void Supervisor::OnReport(RoleProcess* role, const StartReport& report) {
       break;
     case StartReport::Kind::kReady:
       role->is_ready = true;
+      if (std::exchange(role->must_reload, false) && role->process) role->process->Signal(SIGHUP);
       if (role == &roles_.front() && !was_ready_) {
         was_ready_ = true;
         PrintReady();

@@ -180,7 +180,8 @@ void ReportKvCache(const StartReporter& reporter, const Worker& worker) {
 // Until then the loop runs, so that /metrics and /readyz show the worker draining.
 class DrainWatcher {
  public:
-  DrainWatcher(EventLoop* loop, Worker* worker, absl::Duration limit)
+  // limit: read at the signal; outlives the watcher.
+  DrainWatcher(EventLoop* loop, Worker* worker, const absl::Duration* limit)
       : loop_(loop), worker_(worker), limit_(limit), deadline_(loop) {}
 
   void OnSignal() {
@@ -190,8 +191,8 @@ class DrainWatcher {
       return;
     }
     LogInfo("stopping: nothing new is taken, running requests have %s",
-            absl::FormatDuration(limit_));
-    deadline_.Set(MonotonicNow() + limit_, [this] {
+            absl::FormatDuration(*limit_));
+    deadline_.Set(MonotonicNow() + *limit_, [this] {
       LogWarn("the time to stop is up, running requests are cancelled");
       loop_->Stop();
     });
@@ -201,7 +202,7 @@ class DrainWatcher {
  private:
   EventLoop* loop_;
   Worker* worker_;
-  const absl::Duration limit_;
+  const absl::Duration* const limit_;
   EventLoop::Timer deadline_;
   bool stopping_ = false;
 };
@@ -220,7 +221,7 @@ int64_t ChooseKvBytes(const KvSizing& sizing) {
 }
 
 int RunWorker(const RoleConfig& process, Role role) {
-  const Config& config = process.config;
+  Config config = process.config;  // takes live values
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
   const auto start = StartOf(process, role);
@@ -235,7 +236,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   ReportKvCache(reporter, **worker);
 
   EventLoop loop;
-  DrainWatcher stop(&loop, worker->get(), config.server.shutdown_timeout);
+  DrainWatcher stop(&loop, worker->get(), &config.server.shutdown_timeout);
   loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
   // A worker computes whatever the file of keys says; while it is wrong nobody reads metrics.
   ApiKeys keys({});
@@ -260,7 +261,11 @@ int RunWorker(const RoleConfig& process, Role role) {
                         [&](absl::Time expiry) { endpoint.TellCertificateExpiry(expiry); });
   reporter.ReportPort(StartReport::Kind::kMetricsPort, (*server)->port());
   LogInfo("metrics on http://%s:%d/metrics", config.cluster.worker_host, (*server)->port());
-  reporter.Report({});
+  loop.OnReloadSignal([&] {
+    if (process.reload->Read()) TakeLiveValues(*process.reload, &config);
+    if (watch) watch->Read();
+  });
+  reporter.Report({});  // from here on the supervisor may have it read settings again
 
   loop.Run();
   (*worker)->Stop();

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Tracer>> Tracer::Start(const TracingOptions& opti
 void Tracer::Begin(TraceContext* context) const {
   if (!context->is_known()) {
     std::string id = absl::StrFormat("%016x", RandomId()) + NewSpanId();
-    const bool is_sampled = IsSampled(id, sample_);
+    const bool is_sampled = IsSampled(id, sample_.load(std::memory_order_relaxed));
     if (!is_sampled) return;
     *context = {.trace_id = std::move(id), .is_sampled = true};
   }

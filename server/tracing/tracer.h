@@ -3,6 +3,7 @@
 // sampled by its id, so that all that see the id decide alike. Any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ class Tracer {
 
   // Gives a request its trace and, if it is traced, its span.
   void Begin(TraceContext* context) const;
+  void SetSample(double sample) { sample_.store(sample, std::memory_order_relaxed); }
   void Send(SpanList spans) { exporter_.Add(std::move(spans)); }
 
  private:
@@ -39,7 +41,7 @@ class Tracer {
       : sample_(options.sample),
         exporter_(options, std::move(address), std::move(head), std::move(counts)) {}
 
-  const double sample_;
+  std::atomic<double> sample_;
   SpanExporter exporter_;
 };
 

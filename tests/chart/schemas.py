@@ -1,5 +1,6 @@
 """Writes JSON schemas for kubeconform: of the kinds of Kubernetes that the chart makes, from the OpenAPI files of the
-module k8s.io/kubernetes, and of the CRDs that it uses, from their projects' modules. Strict: no unknown field.
+module k8s.io/kubernetes, and of the CRDs that it uses, from their projects' modules. Strict: no unknown field. The CRDs
+themselves lie in OUT/crds, for an API server (scripts/cluster_test.sh).
 
 schemas.py OUT KUBERNETES PROMETHEUS_OPERATOR KEDA INFERENCE_EXTENSION CERT_MANAGER   (folders of the modules)
 """
@@ -93,7 +94,11 @@ def write_kinds(out, kubernetes):
 def write_crds(out, folders):
     for folder, (where, names) in zip(folders, CRDS):
         for name in names:
-            crd = yaml.load((folder / where / f"{name}.yaml").read_text(), yaml.CSafeLoader)["spec"]
+            document = yaml.load((folder / where / f"{name}.yaml").read_text(), yaml.CSafeLoader)
+            document["metadata"].pop("labels", None)  # cert-manager's are templates of its chart
+            (out / "crds").mkdir(exist_ok=True)
+            (out / "crds" / f"{name}.json").write_text(json.dumps(document))
+            crd = document["spec"]
             for version in crd["versions"]:
                 schema = closed(version["schema"]["openAPIV3Schema"])
                 schema["properties"]["metadata"] = {"type": "object"}

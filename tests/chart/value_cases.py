@@ -146,7 +146,7 @@ for role in ("router",) + WORKERS:
     of("shutdownSeconds", 33, lambda r, role: "--server.shutdown_timeout=33s" in r.args(role)
        and r.pod(role)["terminationGracePeriodSeconds"] == 33 + 10 + (5 if role == "router" else 0))
     of("startupSeconds", 52, lambda r, role: r.container(role)["startupProbe"]["failureThreshold"] == 11)
-    of("resources", {"limits": {"memory": "9Gi", "cpu": 3}, "requests": {"memory": "9Gi"}},
+    of("resources", {"limits": {"memory": "9Gi", "cpu": 9}, "requests": {"memory": "9Gi"}},
        lambda r, role: r.container(role)["resources"]["limits"]["memory"] == "9Gi")
     of("priorityClassName", "high", lambda r, role: r.pod(role)["priorityClassName"] == "high")
     of("nodeSelector", {"disk": "ssd"}, lambda r, role: r.pod(role)["nodeSelector"] == {"disk": "ssd"})

@@ -2,7 +2,9 @@
 release for all cases; each leaves the release as it found it. scripts/cluster_test.sh has the programs."""
 import argparse
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,21 +14,8 @@ import unittest
 from cluster import Cluster, ClusterError
 from images import make_image
 from metrics import Metrics
+from release import CHART, NAMESPACE, RELEASE, ROOT, VALUES, changed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CHART = ROOT / "deploy/helm/baton"
-NAMESPACE, RELEASE = "serving", "b"
-SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}
-VALUES = {
-    "image": {"repository": "localhost/baton", "tag": "1"},
-    "model": {"demo": True},
-    "server": {"allowUnauthenticated": True},
-    "cluster": {"tls": {"secrets": {role: f"tls-{role}" for role in ("router", "prefill", "decode")}}},
-    "config": {role: {"threads": 1, "kv_memory": "64MiB"} for role in ("prefill", "decode")},
-    "router": {"resources": SMALL, "preStopSeconds": 2},
-    "prefill": {"replicas": 2, "resources": SMALL},
-    "decode": {"replicas": 1, "resources": SMALL},
-}
 options = None
 cluster = None
 
@@ -35,11 +24,6 @@ def helm(*arguments, values=None, timeout=120):
     command = [options.helm, f"--kubeconfig={cluster.admin}", *arguments]
     return cluster.program(*command, *(("-f", "-") if values else ()), timeout=timeout,
                            text=json.dumps(values) if values else None)
-
-
-def changed(values, **roles):
-    """values with changes per section: prefill={"replicas": 3}."""
-    return {**values, **{role: {**values[role], **change} for role, change in roles.items()}}
 
 
 def make_secrets(namespace):
@@ -66,7 +50,8 @@ def state_of(namespace):
     told.append(cluster.kubectl("-n", namespace, "get", "events", "--sort-by=.lastTimestamp")[-2000:])
     for role in ("router", "prefill", "decode"):
         try:
-            told.append(cluster.kubectl("-n", namespace, "logs", "--tail=15", "-l", f"app.kubernetes.io/component={role}"))
+            told.append(cluster.kubectl("-n", namespace, "logs", "--tail=15", "-l",
+                                        f"app.kubernetes.io/component={role}"))
         except ClusterError as error:
             told.append(str(error))
     return "\n".join(told)
@@ -96,7 +81,8 @@ def restart(kind, role):
 
 
 def settled(kind, role):
-    cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"{kind}/{RELEASE}-baton-{role}", "--timeout=150s", timeout=160)
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"{kind}/{RELEASE}-baton-{role}", "--timeout=150s",
+                    timeout=160)
 
 
 def scale(role, replicas):
@@ -136,8 +122,9 @@ class Load:
         self.result = json.loads(told)
         self.failovers += failovers()
         seconds = time.monotonic() - self.begun
-        print(f"    {self.result['right']} requests right, {self.result['failed']} failed, {self.result['wrong']} wrong "
-              f"in {seconds:.0f} s, {self.failovers:.0f} failovers", flush=True)
+        right, failed, wrong = (self.result[each] for each in ("right", "failed", "wrong"))
+        print(f"    {right} requests right, {failed} failed, {wrong} wrong in {seconds:.0f} s, "
+              f"{self.failovers:.0f} failovers", flush=True)
 
 
 class Chart(unittest.TestCase):
@@ -223,6 +210,8 @@ class Chart(unittest.TestCase):
         with Load() as load:
             for role in ("prefill", "decode"):
                 for pod in pods(role):
+                    # Before a deletion by force kubelet gives two seconds, in which a worker that drains ends its part.
+                    os.kill(int(self.process_of(pod)), signal.SIGKILL)
                     cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod["metadata"]["name"], "--grace-period=0",
                                     "--force")
                     settled("statefulset", role)
@@ -301,7 +290,8 @@ class Chart(unittest.TestCase):
         make_namespace("short")
         install("short", changed(VALUES, prefill={"replicas": 1}))
         helm("uninstall", RELEASE, "-n", "short", "--wait", "--timeout=120s", timeout=150)
-        kinds = "deployments,statefulsets,pods,services,configmaps,secrets,poddisruptionbudgets,networkpolicies,serviceaccounts"
+        kinds = ("deployments,statefulsets,pods,services,configmaps,secrets,poddisruptionbudgets,networkpolicies,"
+                 "serviceaccounts")
         cluster.wait("all pods to end", lambda: not cluster.get("-n", "short", "pods")["items"])
         left = [f"{each['kind']}/{each['metadata']['name']}" for each in cluster.get("-n", "short", kinds)["items"]]
         # The namespace has what was there before the release, and no more.

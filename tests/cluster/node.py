@@ -64,7 +64,8 @@ class Node:
         """Raises if one of the programs has ended."""
         for name, program in self.programs:
             if program.poll() is not None:
-                raise RuntimeError(f"{name} of {self.name} has ended: {(self.folder / (name + '.log')).read_text()[-3000:]}")
+                log = (self.folder / f"{name}.log").read_text()
+                raise RuntimeError(f"{name} of {self.name} has ended: {log[-3000:]}")
 
     def start_containerd(self):
         cni = self.folder / "cni"

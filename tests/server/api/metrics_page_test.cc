@@ -42,7 +42,7 @@ TEST_CASE("the page of metrics of a router with 64 workers is made within 20 ms"
 
   MetricsRegistry registry;
   ProcessSeries process(&registry, "1");
-  FrontMetrics metrics(&registry, "m", 4096, {});
+  FrontMetrics metrics(&registry, "m", 4096);
   for (int key = 0; key < kKeys; ++key) {
     for (const int ranks : {1, 2, 4, 8, 16, 32, 64}) {
       FinishedRequest request;

@@ -48,7 +48,7 @@ FinishedRequest Served() {
 
 class Page {
  public:
-  Page() : metrics_(&registry_, "m", 4096, {.ttft = 20 * kMs, .itl = 10 * kMs}) {}
+  Page() : metrics_(&registry_, "m", 4096) { view.slo = {.ttft = 20 * kMs, .itl = 10 * kMs}; }
   FrontMetrics* operator->() { return &metrics_; }
   // The value of a series, its labels but the model's in the order of the page; -1: none.
   double operator()(const std::string& series) {
@@ -167,6 +167,8 @@ TEST_CASE("requests are good within the limits, bad beyond them or failed, unjud
   CHECK(slo("itl", false) == 2);
   CHECK(page(Own("baton_goodput_tokens_total")) == 10);
   CHECK(page(Own("baton_slo_limit_seconds", ",slo=\"ttft\"")) == Approx(0.02));
+  page.view.slo.ttft = 30 * kMs;  // the limits may change while the process runs
+  CHECK(page(Own("baton_slo_limit_seconds", ",slo=\"ttft\"")) == Approx(0.03));
 }
 
 TEST_CASE("vLLM's names count reused and computed tokens, choices, preemptions and pages") {

@@ -26,8 +26,9 @@ inline ApiFrontOptions AnyOrigin() {
 }
 
 struct Served : LoopThread {
-  explicit Served(HttpServerOptions http = {}, ApiFrontOptions options = {},
-                  const std::string& names = "demo", ApiFrontFacts facts = {}) {
+  explicit Served(HttpServerOptions http = {}, ApiFrontOptions wanted = {},
+                  const std::string& names = "demo", ApiFrontFacts facts = {})
+      : options(std::move(wanted)) {
     SetLog(LogLevel::kError, "test");
     facts.version = "test";
     ModelConfig config;
@@ -55,6 +56,7 @@ struct Served : LoopThread {
   HttpClient Client() const { return HttpClient({"127.0.0.1", port}, absl::Seconds(20)); }
   std::string Metrics() const { return Client().Get("/metrics")->body; }
 
+  const ApiFrontOptions options;
   MetricsRegistry registry;
   std::unique_ptr<ServedModel> model;
   std::unique_ptr<FakeGenerator> generator;

@@ -207,10 +207,12 @@ TEST_CASE("no role outlives a killed supervisor") {
 TEST_CASE("orders and reports survive the way") {
   LaunchSpec order;
   for (size_t i = 0; i < order.key.size(); ++i) order.key[i] = static_cast<uint8_t>(7 * i);
+  order.arguments = {"serve", "", "--model.name=a\tb\nc \\ \"d\"", "ä"};
   order.settings = "a:\n  b: 1\n";
   const auto copy = LaunchSpec::Parse(order.Text());
   REQUIRE(copy.ok());
   CHECK(copy->key == order.key);
+  CHECK(copy->arguments == order.arguments);
   CHECK(copy->settings == order.settings);
   for (const char* bad : {"", "\n", "00\n", "zz"}) CHECK_FALSE(LaunchSpec::Parse(bad).ok());
   CHECK_FALSE(ParseKey(std::string(63, '0')).ok());
