@@ -22,10 +22,10 @@
 //   K 8,192, N 2,048      34.3  32.5  31.5  31.0  27.8        21.0
 //     before              31.0  31.4  29.0  28.6  16.1        18.9
 //
-// 8 rows, K 2,048: 2, 8 blocks 28.0, 28.6; prefetches 6 groups ahead 29.2; from several pages in
-// turn to L2 (WeightsAhead) 26.5. Fewer operations to expand a line (16 * (value - 8) by a ternary;
-// gf2p8affineqb) change nothing up to 8 rows: memory, packing and outputs bound it. For kernel
-// units.
+// 8 rows, K 2,048: 2, 8 blocks 28.0, 28.6; prefetches 1, 2, 3 KiB ahead 28.4, 28.9, 28.7; from
+// several pages in turn to L2 (WeightsAhead) 26.5. Fewer operations to expand a line (16 * (value -
+// 8) by a ternary; gf2p8affineqb) change nothing up to 8 rows: memory, packing and outputs bound
+// it. For kernel units.
 #pragma once
 
 #include <immintrin.h>
@@ -41,7 +41,7 @@ namespace {
 template <class T, class W>
 class GroupedSets {
   static constexpr int kBlocks = 4;
-  static constexpr int64_t kAheadGroups = 3;
+  static constexpr int64_t kAheadBytes = 2048;           // of each block
   static constexpr int64_t kRingBytes = 2 * kTileBytes;  // two row tiles
   static constexpr int64_t kWideBytes = 2 * kTileBytes;  // the largest group, expanded
 
@@ -104,11 +104,12 @@ class GroupedSets {
     // Initially nothing waits to be folded: the first step folds arbitrary data into sums that are
     // overwritten afterwards.
     waiting_ = {ring_ + kRingBytes, sums_, at_[0], 0};
-    ahead_ = kAheadGroups * group_bytes_;
+    const int64_t ahead_groups = Min(DivideUp(kAheadBytes, group_bytes_), groups_);
+    ahead_ = ahead_groups * group_bytes_;
     ExpandGroup(at_[0] + kGroupScaleBytes, lines_, wide_);
     for (int64_t g = 0; g < groups_; ++g) {
       // Prefetches beyond the end of a block bring the beginning of the next set's.
-      if (g + kAheadGroups == groups_) ahead_ += to_next_;
+      if (g + ahead_groups == groups_) ahead_ += to_next_;
       LoadRows<0, kTiles>();
       if constexpr (kRowTiles == 2) LoadRows<1, kTiles>();
       const auto has_sums = static_cast<__mmask16>(g == 0 ? 0 : 0xffff);
@@ -158,7 +159,8 @@ class GroupedSets {
   // Prefetches a share of a later group's lines, scales and weights, of all blocks.
   inline __attribute__((always_inline)) void Prefetch(int64_t b) const {
     const int64_t share = DivideUp(lines_ + 1, kBlocks);
-    for (int64_t line = b * share; line < (b + 1) * share; ++line) {
+    const int64_t end = Min((b + 1) * share, lines_ + 1);
+    for (int64_t line = b * share; line < end; ++line) {
 #pragma GCC unroll 4
       for (const char* const group : at_) _mm_prefetch(group + ahead_ + line * 64, _MM_HINT_T0);
     }

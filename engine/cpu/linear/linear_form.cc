@@ -6,17 +6,16 @@ namespace {
 // Largest number of rows that vector registers multiply fastest. Measured on an AMX Xeon with 2
 // cores, from memory, GB/s of weights by vpdpbusd and by tiles: int8, k 2,048 and 8,192, 4 rows
 // 34.5 and 32.5, 8 rows 32-34 and 31-32, 16 rows 25 and 31; k 768, 4 rows 29.5 and 29.9, 8 rows
-// 25 and 28. int4 on tiles is faster for any number of rows (gemm_tile_group_sets.h), bf16 from 2
-// rows on.
+// 25 and 28. bf16 and int4 on tiles are faster from 2 rows on; one int4 row, too, but not in a step
+// of the 125M shape (636-644 tokens/s, by vpdpbusd 661-699).
 int64_t VectorRows(WeightType type, int64_t k) {
   constexpr int64_t kShort = 1024;
   switch (type) {
     case WeightType::kBf16:
+    case WeightType::kInt4:
       return 1;
     case WeightType::kInt8:
       return k <= kShort ? 4 : 8;
-    case WeightType::kInt4:
-      return 0;
   }
   return 1;
 }

@@ -27,7 +27,6 @@ LinearKernelSet EmulatedAvx512Bf16Set() {
           {&kEmulatedInt4VnniZen},
           ItemOrder::kInParts};
 }
-// With the kernels for vpdpbusd, which serve int4 on machines without AMX.
 LinearKernelSet EmulatedAmxSet() {
   return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
           {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
