@@ -11,6 +11,7 @@ constexpr LinearKernelTable kInt8AmxStream = TileStream<AmxTiles, Int8OnTiles>::
 constexpr LinearKernelTable kInt8AmxRowsInL2 = TileNest<AmxTiles, Int8OnTiles, RowsInL2>::Table();
 constexpr LinearKernelTable kInt8AmxWeightsInL2 =
     TileNest<AmxTiles, Int8OnTiles, WeightsInL2>::Table();
+constexpr LinearKernelTable kInt4AmxStream = TileStream<AmxTiles, Int4OnTiles>::Table();
 constexpr LinearKernelTable kInt4AmxRowsInL2 = TileNest<AmxTiles, Int4OnTiles, RowsInL2>::Table();
 constexpr LinearKernelTable kInt4AmxWeightsInL2 =
     TileNest<AmxTiles, Int4OnTiles, WeightsInL2>::Table();

@@ -13,10 +13,11 @@
 //
 // The policy W is a type of weights (gemm_tile_bf16.h, gemm_tile_integers.h):
 //   W::Tiles(job, row_tiles, most)   how rows are packed, in K blocks of at most `most` k tiles
-//   W::PackedBytes(tiles), W::Pack(job, tiles, row_tile, room)
+//   W::PackedBytes(tiles), W::PackRow(job, tiles, row, room)      row < tiles.rows()
 //   W::KBytes(job, k_tile)   offset in a block of the weights of a k tile, the first of a K block
 //   W::Dot<T, c, a, b>()     product with a tile of weights, 1 KiB of a packed block
 //   W::Squares<T, N>         how a nest computes squares
+//   W::Sets<T>               how a stream computes sets of blocks, of at most W::kStreamRows rows
 //   W::Outputs(job, tiles, block, blocks).Get(row, b, sums)   values of a row's sums in block + b
 //                            (b 0 or 1), before bias and epilogue
 #pragma once
@@ -57,6 +58,10 @@ struct PackedTiles {
   // Tiles of row tile t in the K block that begins with k tile k.
   char* At(const LinearJob& job, int64_t t, int64_t k) const {
     return static_cast<char*>(job.packed_rows) + (k * row_tiles + t * TilesFrom(k)) * kTileBytes;
+  }
+  // The line of a row in the first of them.
+  char* Row(const LinearJob& job, int64_t row, int64_t k) const {
+    return At(job, row / 16, k) + row % 16 * 64;
   }
 };
 

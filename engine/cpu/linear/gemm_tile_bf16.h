@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "engine/cpu/linear/gemm_tile_plain_sets.h"
 #include "engine/cpu/linear/gemm_tile_squares.h"
 #include "engine/cpu/linear/input_row.h"
 #include "engine/numerics/lanes.h"
@@ -19,17 +20,14 @@ struct Bf16OnTiles {
     return PackedTiles::Even(row_tiles, job.k_padded / kTileK, 1, max);
   }
   static int64_t PackedBytes(const PackedTiles& tiles) { return tiles.bytes(); }
-  static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {
-    for (int64_t r = 0; r < 16; ++r) {
-      const int64_t row = row_tile * 16 + r;
-      const bf16* const x = row < job.rows ? InputRow(job, row, room) : nullptr;
-      for (int64_t k = 0; k < tiles.k_tiles; k += tiles.block_tiles) {
-        char* out = tiles.At(job, row_tile, k) + r * 64;
-        const int64_t end = k + tiles.TilesFrom(k);
-        for (int64_t tile = k; tile < end; ++tile, out += kTileBytes) {
-          _mm512_store_si512(
-              out, x != nullptr ? _mm512_loadu_si512(x + tile * kTileK) : _mm512_setzero_si512());
-        }
+  static void PackRow(const LinearJob& job, const PackedTiles& tiles, int64_t row, bf16* room) {
+    const bf16* const x = row < job.rows ? InputRow(job, row, room) : nullptr;
+    for (int64_t k = 0; k < tiles.k_tiles; k += tiles.block_tiles) {
+      char* out = tiles.Row(job, row, k);
+      const int64_t end = k + tiles.TilesFrom(k);
+      for (int64_t tile = k; tile < end; ++tile, out += kTileBytes) {
+        _mm512_store_si512(
+            out, x != nullptr ? _mm512_loadu_si512(x + tile * kTileK) : _mm512_setzero_si512());
       }
     }
   }
@@ -41,6 +39,9 @@ struct Bf16OnTiles {
   }
   template <class T, class N>
   using Squares = PlainSquares<T, N, Bf16OnTiles>;
+  static constexpr int64_t kStreamRows = 48;
+  template <class T>
+  using Sets = PlainSets<T, Bf16OnTiles>;
 
   struct Outputs {
     Outputs(const LinearJob& /*job*/, const PackedTiles& /*tiles*/, int64_t /*block*/,

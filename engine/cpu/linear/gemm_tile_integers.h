@@ -7,7 +7,9 @@
 
 #include <cstdint>
 
+#include "engine/cpu/linear/gemm_tile_group_sets.h"
 #include "engine/cpu/linear/gemm_tile_groups.h"
+#include "engine/cpu/linear/gemm_tile_plain_sets.h"
 #include "engine/cpu/linear/gemm_tile_squares.h"
 #include "engine/cpu/linear/input_row.h"
 #include "engine/cpu/linear/integer_rows.h"
@@ -27,42 +29,40 @@ struct RowFactors {
   int32_t* starts;
 };
 
-// Packs the rows of a row tile as signed bytes, at most kTileK k per tile. Stored weights are
-// unsigned with the zero point `zero_point`; the starts of the sums compensate for it.
-inline void PackIntegerRows(const LinearJob& job, const PackedTiles& tiles, int64_t tile_k,
-                            int32_t zero_point, int64_t row_tile, bf16* room) {
+// Packs a row as signed bytes, at most tile_k k per tile. Stored weights are unsigned with the zero
+// point `zero_point`; the start of the row's sums compensates for it.
+inline void PackIntegerRow(const LinearJob& job, const PackedTiles& tiles, int64_t tile_k,
+                           int32_t zero_point, int64_t row, bf16* room) {
   const RowFactors factors(job, tiles);
-  for (int64_t r = 0; r < 16; ++r) {
-    const int64_t row = row_tile * 16 + r, k = row < job.rows ? job.k : 0;
-    const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
-    const RowScale scale = ScaleOfRow(x, k);
-    __m512i sums = _mm512_setzero_si512();
-    const char* before = nullptr;
-    // Sums a line when the next one is written: its two halves are then in L1.
-    const auto sum_before = [&] {
-      if (before == nullptr) return;
-      sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), _mm512_load_si512(before));
-    };
-    for (int64_t first = 0; first < tiles.k_tiles; first += tiles.block_tiles) {
-      char* out = tiles.At(job, row_tile, first) + r * 64;
-      const int64_t end = first + tiles.TilesFrom(first);
-      for (int64_t tile = first; tile < end; ++tile, out += kTileBytes) {
-        int8_t* const line = static_cast<int8_t*>(static_cast<void*>(out));
-        QuantizeStep<Lanes>(x, tile * tile_k, k, scale, line);
-        // Groups of 32 k fill half of a tile.
-        QuantizeStep<Lanes>(x, tile * tile_k + 32, tile_k > 32 ? k : 0, scale, line + 32);
-        sum_before();
-        before = out;
-      }
+  const int64_t k = row < job.rows ? job.k : 0;
+  const bf16* const x = k > 0 ? InputRow(job, row, room) : nullptr;
+  const RowScale scale = ScaleOfRow(x, k);
+  __m512i sums = _mm512_setzero_si512();
+  const char* before = nullptr;
+  // Sums a line when the next one is written: its two halves are then in L1.
+  const auto sum_before = [&] {
+    if (before == nullptr) return;
+    sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), _mm512_load_si512(before));
+  };
+  for (int64_t first = 0; first < tiles.k_tiles; first += tiles.block_tiles) {
+    char* out = tiles.Row(job, row, first);
+    const int64_t end = first + tiles.TilesFrom(first);
+    for (int64_t tile = first; tile < end; ++tile, out += kTileBytes) {
+      int8_t* const line = static_cast<int8_t*>(static_cast<void*>(out));
+      QuantizeStep<Lanes>(x, tile * tile_k, k, scale, line);
+      // Groups of 32 k fill half of a tile.
+      QuantizeStep<Lanes>(x, tile * tile_k + 32, tile_k > 32 ? k : 0, scale, line + 32);
+      sum_before();
+      before = out;
     }
-    sum_before();
-    alignas(64) int32_t parts[16];
-    _mm512_store_si512(parts, sums);
-    int32_t sum = 0;
-    for (const int32_t part : parts) sum += part;
-    factors.scales[row] = scale.scale;
-    factors.starts[row] = -zero_point * sum;
   }
+  sum_before();
+  alignas(64) int32_t parts[16];
+  _mm512_store_si512(parts, sums);
+  int32_t sum = 0;
+  for (const int32_t part : parts) sum += part;
+  factors.scales[row] = scale.scale;
+  factors.starts[row] = -zero_point * sum;
 }
 
 struct Int8OnTiles {
@@ -75,8 +75,8 @@ struct Int8OnTiles {
   static int64_t PackedBytes(const PackedTiles& tiles) {
     return tiles.bytes() + RowFactors::Bytes(tiles);
   }
-  static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {
-    PackIntegerRows(job, tiles, kTileK, kZeroPoint, row_tile, room);
+  static void PackRow(const LinearJob& job, const PackedTiles& tiles, int64_t row, bf16* room) {
+    PackIntegerRow(job, tiles, kTileK, kZeroPoint, row, room);
   }
 
   static int64_t KBytes(const LinearJob& /*job*/, int64_t k_tile) {
@@ -88,6 +88,9 @@ struct Int8OnTiles {
   }
   template <class T, class N>
   using Squares = PlainSquares<T, N, Int8OnTiles>;
+  static constexpr int64_t kStreamRows = 48;
+  template <class T>
+  using Sets = PlainSets<T, Int8OnTiles>;
 
   struct Outputs {
     Outputs(const LinearJob& job, const PackedTiles& tiles, int64_t block, int64_t blocks)
@@ -118,8 +121,8 @@ struct Int4OnTiles {
   static int64_t PackedBytes(const PackedTiles& tiles) {
     return tiles.bytes() + RowFactors::Bytes(tiles);
   }
-  static void Pack(const LinearJob& job, const PackedTiles& tiles, int64_t row_tile, bf16* room) {
-    PackIntegerRows(job, tiles, TileK(job), 0, row_tile, room);
+  static void PackRow(const LinearJob& job, const PackedTiles& tiles, int64_t row, bf16* room) {
+    PackIntegerRow(job, tiles, TileK(job), 0, row, room);
   }
 
   static int64_t KBytes(const LinearJob& job, int64_t k_tile) {
@@ -131,6 +134,9 @@ struct Int4OnTiles {
   }
   template <class T, class N>
   using Squares = GroupedSquares<T, N, Int4OnTiles>;
+  static constexpr int64_t kStreamRows = 32;
+  template <class T>
+  using Sets = GroupedSets<T, Int4OnTiles>;
 
   struct Outputs {
     Outputs(const LinearJob& job, const PackedTiles& tiles, int64_t /*block*/, int64_t /*blocks*/)

@@ -74,7 +74,8 @@ class TileNest {
   static int64_t PackedRowsBytes(const LinearJob& job) { return W::PackedBytes(Tiles(job)); }
   static int64_t PackItems(const LinearJob& job) { return 2 * RowPairs(job); }
   static void Pack(const LinearJob& job, int64_t row_tile, bf16* room) {
-    W::Pack(job, Tiles(job), row_tile, room);
+    const PackedTiles tiles = Tiles(job);
+    for (int64_t r = 0; r < 16; ++r) W::PackRow(job, tiles, row_tile * 16 + r, room);
   }
 
   static int64_t PartBlocks(const LinearJob& job) {

@@ -314,7 +314,7 @@ LinearKernelSet KernelSetOf(Isa isa) {
     case Isa::kAmx:
       return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
               {&kInt8Vnni, &kInt8AmxStream, &kInt8AmxRowsInL2, &kInt8AmxWeightsInL2},
-              {&kInt4Vnni, nullptr, &kInt4AmxRowsInL2, &kInt4AmxWeightsInL2}};
+              {&kInt4Vnni, &kInt4AmxStream, &kInt4AmxRowsInL2, &kInt4AmxWeightsInL2}};
   }
   return {{&kLinearAvx2}, {&kInt8Avx2}, {&kInt4Avx2}};
 }

@@ -3,23 +3,26 @@
 namespace baton {
 namespace {
 
-// Largest number of rows that are bound by memory, which vector registers read best. Measured on an
-// AMX Xeon with 2 cores, from memory, GB/s of weights: int8 at 8 rows 34 by vpdpbusd, 29 by tiles;
-// int4 at 8 rows 27 and 12, at 16 rows 21 by vpdpbusd. bf16 tiles are faster from 2 rows on.
-int64_t VectorRows(WeightType type) {
+// Largest number of rows that vector registers multiply fastest. Measured on an AMX Xeon with 2
+// cores, from memory, GB/s of weights by vpdpbusd and by tiles: int8, k 2,048 and 8,192, 4 rows
+// 34.5 and 32.5, 8 rows 32-34 and 31-32, 16 rows 25 and 31; k 768, 4 rows 29.5 and 29.9, 8 rows
+// 25 and 28. bf16 and int4 on tiles are faster from 2 rows on; one int4 row, too, but not in a step
+// of the 125M shape (636-644 tokens/s, by vpdpbusd 661-699).
+int64_t VectorRows(WeightType type, int64_t k) {
+  constexpr int64_t kShort = 1024;
   switch (type) {
     case WeightType::kBf16:
+    case WeightType::kInt4:
       return 1;
     case WeightType::kInt8:
-      return 8;
-    case WeightType::kInt4:
-      return 16;
+      return k <= kShort ? 4 : 8;
   }
   return 1;
 }
 
-// Sums of this many rows and two blocks fit into tile registers (gemm_tile_stream.h).
-constexpr int64_t kMaxStreamRows = 48;
+// Rows whose sums fit into tile registers: of two blocks over all of K (gemm_tile_plain_sets.h); of
+// a group of int4, beside the rows (gemm_tile_group_sets.h).
+int64_t StreamRows(WeightType type) { return type == WeightType::kInt4 ? 32 : 48; }
 
 // Maximum size of rows that stay in L2 (2 MiB) and leave room there for weights and sums: panels of
 // 1 MiB (gemm_tile_rows_in_l2.h has the figures).
@@ -48,9 +51,8 @@ std::string_view LinearFormName(LinearForm form) {
 }
 
 LinearForm LinearFormOf(Isa isa, const WeightFormat& weights, int64_t rows, int64_t k) {
-  if (isa != Isa::kAmx || rows <= VectorRows(weights.type)) return LinearForm::kVectors;
-  // int4 weights are expanded before tiles multiply them, so they do not stream.
-  if (weights.type != WeightType::kInt4 && rows <= kMaxStreamRows) return LinearForm::kTileStream;
+  if (isa != Isa::kAmx || rows <= VectorRows(weights.type, k)) return LinearForm::kVectors;
+  if (rows <= StreamRows(weights.type)) return LinearForm::kTileStream;
   return rows * RowBytes(weights, k) <= kMaxRowBytes ? LinearForm::kRowsInL2
                                                      : LinearForm::kWeightsInL2;
 }

@@ -12,7 +12,7 @@ namespace baton {
 
 enum class LinearForm {
   kVectors,      // vector registers (gemm_vector.h, gemm_integer.h)
-  kTileStream,   // AMX: weights stream past sums that stay in registers (gemm_tile_stream.h)
+  kTileStream,   // AMX: weights stream past the sums of few rows (gemm_tile_stream.h)
   kRowsInL2,     // AMX: rows stay in L2, weights pass (gemm_tile_rows_in_l2.h)
   kWeightsInL2,  // AMX: weights stay in L2, rows pass (gemm_tile_weights_in_l2.h)
 };

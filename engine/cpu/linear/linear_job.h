@@ -83,6 +83,6 @@ extern const LinearKernelTable kInt8VnniZen, kInt4VnniZen;  // tuned for Zen 4
 // AMX tiles, by form (linear_form.h).
 extern const LinearKernelTable kLinearAmxStream, kLinearAmxRowsInL2, kLinearAmxWeightsInL2;
 extern const LinearKernelTable kInt8AmxStream, kInt8AmxRowsInL2, kInt8AmxWeightsInL2;
-extern const LinearKernelTable kInt4AmxRowsInL2, kInt4AmxWeightsInL2;
+extern const LinearKernelTable kInt4AmxStream, kInt4AmxRowsInL2, kInt4AmxWeightsInL2;
 
 }  // namespace baton

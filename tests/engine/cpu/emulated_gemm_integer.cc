@@ -24,6 +24,7 @@ constexpr LinearKernelTable kEmulatedInt8AmxRowsInL2 =
     TileNest<Tiles, Int8OnTiles, RowsInL2>::Table();
 constexpr LinearKernelTable kEmulatedInt8AmxWeightsInL2 =
     TileNest<Tiles, Int8OnTiles, WeightsInL2>::Table();
+constexpr LinearKernelTable kEmulatedInt4AmxStream = TileStream<Tiles, Int4OnTiles>::Table();
 constexpr LinearKernelTable kEmulatedInt4AmxRowsInL2 =
     TileNest<Tiles, Int4OnTiles, RowsInL2>::Table();
 constexpr LinearKernelTable kEmulatedInt4AmxWeightsInL2 =

@@ -31,7 +31,8 @@ LinearKernelSet EmulatedAmxSet() {
   return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
           {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
            &kEmulatedInt8AmxWeightsInL2},
-          {&kEmulatedInt4Vnni, nullptr, &kEmulatedInt4AmxRowsInL2, &kEmulatedInt4AmxWeightsInL2}};
+          {&kEmulatedInt4Vnni, &kEmulatedInt4AmxStream, &kEmulatedInt4AmxRowsInL2,
+           &kEmulatedInt4AmxWeightsInL2}};
 }
 
 // Returns the set in which `form` serves all rows; for a type without this form, the next form.
@@ -72,8 +73,8 @@ std::vector<LinearKernelSet> LinearSets() {
 
 std::vector<KernelPath> LinearPaths() {
   std::vector<KernelPath> paths = KernelPaths();
-  for (const LinearForm form :
-       {LinearForm::kTileStream, LinearForm::kRowsInL2, LinearForm::kWeightsInL2}) {
+  for (const LinearForm form : {LinearForm::kVectors, LinearForm::kTileStream,
+                                LinearForm::kRowsInL2, LinearForm::kWeightsInL2}) {
     const std::string name = ", " + std::string(LinearFormName(form));
     paths.push_back(
         EmulatedPath(Isa::kAmx, SetOfForm(EmulatedAmxSet(), form), kEmulatedAttentionAmx));

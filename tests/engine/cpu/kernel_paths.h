@@ -23,7 +23,7 @@ std::vector<KernelPath> KernelPaths();
 // Returns "emulated avx512" (of machines without VNNI), "... avx512bf16" (with VNNI) and "... amx".
 std::vector<KernelPath> EmulatedPaths();
 
-// Returns KernelPaths, and each path with tiles again for each form of its tile kernels
+// Returns KernelPaths, and each path with tiles again for each form of its kernels
 // (linear_form.h), with that form for all rows. Only linear layers differ.
 std::vector<KernelPath> LinearPaths();
 

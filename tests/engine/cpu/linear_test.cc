@@ -418,9 +418,12 @@ TEST_CASE("one place says which kernels serve how many rows") {
   REQUIRE((form(kBf16, 256) == kRowsInL2 && form(kBf16, 257) == kWeightsInL2));
   REQUIRE((form(kInt8, 8) == kVectors && form(kInt8, 9) == kTileStream));
   REQUIRE((form(kInt8, 49) == kRowsInL2 && form(kInt8, 512) == kRowsInL2));
-  REQUIRE((form(kInt4g128, 16) == kVectors && form(kInt4g128, 17) == kRowsInL2));
+  REQUIRE((form(kInt4g128, 1) == kVectors && form(kInt4g128, 2) == kTileStream));
+  REQUIRE((form(kInt4g128, 32) == kTileStream && form(kInt4g128, 33) == kRowsInL2));
   REQUIRE((form(kInt4g32, 256) == kRowsInL2 && form(kInt4g32, 512) == kWeightsInL2));
   REQUIRE(LinearFormOf(Isa::kAmx, kInt8, 512, 8192) == kWeightsInL2);
+  REQUIRE(LinearFormOf(Isa::kAmx, kInt8, 4, 768) == kVectors);
+  REQUIRE(LinearFormOf(Isa::kAmx, kInt8, 5, 768) == kTileStream);
   for (const WeightFormat& format : kAllFormats) {
     for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
       const LinearKernelSet set = KernelSetOf(isa);
