@@ -91,7 +91,7 @@ std::string ResponsesAnswer::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 }
 
 std::string ResponsesAnswer::OnEnd() {
-  std::string events = FirstEvents();
+  std::string events = Begin(/*at_end=*/true);
   events += CloseItem();
   if (request_.store && about_.store != nullptr) to_store_ = ToStore();
   if (!request_.stream) return Body();
@@ -100,7 +100,7 @@ std::string ResponsesAnswer::OnEnd() {
 }
 
 std::string ResponsesAnswer::OnError(const ApiError& error) {
-  std::string events = FirstEvents();
+  std::string events = Begin(/*at_end=*/true);
   if (!cancelled()) {
     status_ = "failed";
     error_ = error;
@@ -139,28 +139,23 @@ std::string ResponsesAnswer::Take(AnswerPiece piece) {
 }
 
 // One that is cancelled before its first token begins with its end: nothing of it is stored before.
-std::string ResponsesAnswer::Begin() {
-  if (has_begun_ || is_over()) return "";
+std::string ResponsesAnswer::Begin(bool at_end) {
+  if (has_begun_ || (is_over() && !at_end)) return "";
+  has_begun_ = true;
   if (first_.empty()) first_ = WritePrompt(0, {});
-  if (stores()) {
+  auto first = std::exchange(first_, {});
+  if (!at_end && stores()) {
     about_.store->Put({.kind = StoredKind::kResponse,
                        .id = id(),
                        .tenant = about_.tenant,
-                       .body = std::move(first_[kFirstBody]),
-                       .input = std::move(first_[kStoredInput]),
+                       .body = std::move(first[kFirstBody]),
+                       .input = std::move(first[kStoredInput]),
                        .created = about_.created});
   }
-  return FirstEvents();
-}
-
-std::string ResponsesAnswer::FirstEvents() {
-  if (std::exchange(has_begun_, true)) return "";
-  if (first_.empty()) first_ = WritePrompt(0, {});
-  const auto first = std::exchange(first_, {});
   if (!request_.stream) return "";
   sequence_ = 2;
   prompt_bytes_ += 2 * ToldBytes(request_);
-  return first[kFirstEvents];
+  return std::move(first[kFirstEvents]);
 }
 
 // Goes on with the open item if it is of that kind, and the same call.
@@ -304,7 +299,6 @@ std::string ResponsesAnswer::Body(bool is_first) const {
       json.Field("usage", nullptr);
     } else {
       WriteOutput(json);
-      WriteUsage(json);
     }
   });
 }
@@ -356,9 +350,6 @@ void ResponsesAnswer::WriteOutput(JsonWriter& json) const {
           [&] { WriteItem(json, items_[i], is_cut ? "incomplete" : "completed", logprob_form_); });
     }
   });
-}
-
-void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
   if (!is_over() || error_) {
     json.Field("usage", nullptr);
     return;

@@ -44,8 +44,7 @@ class ResponsesAnswer : public Answer {
 
   // Takes what the tokens so far tell. Each returns the events of a stream.
   std::string Take(AnswerPiece piece);
-  std::string Begin();
-  std::string FirstEvents();  // once; any thread
+  std::string Begin(bool at_end = false);  // at the end: any thread
   std::string Open(ResponseItem::Kind kind, const CallPiece* call = nullptr);
   // tokens: those of a message's text, if they are asked for.
   std::string Add(const std::string& text, std::vector<ReportedToken> tokens = {});
@@ -63,8 +62,7 @@ class ResponsesAnswer : public Answer {
   // is_first: while nothing is generated, whatever came meanwhile; then any thread.
   std::string Body(bool is_first = false) const;
   void WriteRequest(JsonWriter& json) const;  // what the client asked for; any thread
-  void WriteOutput(JsonWriter& json) const;
-  void WriteUsage(JsonWriter& json) const;
+  void WriteOutput(JsonWriter& json) const;   // what was generated, and its usage
   StoredAnswer ToStore() const;
 
   const ServedModel& model_;

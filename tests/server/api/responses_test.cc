@@ -2,7 +2,6 @@
 // alike, and what is wrong is refused by its path.
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -191,8 +190,7 @@ std::vector<json::object> EventsOf(const std::string& stream) {
 std::string Types(const std::vector<json::object>& events) {
   std::string types, last;
   for (const json::object& event : events) {
-    const std::string type =
-        std::string(event.at("type").as_string()).substr(std::strlen("response."));
+    const auto type = std::string(event.at("type").as_string()).substr(9);  // after "response."
     if (type != last) absl::StrAppend(&types, types.empty() ? "" : " ", type);
     last = type;
   }
