@@ -33,7 +33,7 @@ class TextCalls {
   // Has work done on the pool that is long whatever the body is. bytes: that it holds while it
   // waits. False: as Run.
   [[nodiscard]] bool RunOnPool(const Caller& caller, size_t bytes, std::function<Finish()> work);
-  // What runs for the call is not wanted any more; other work may be given for it.
+  // Drops the call's work; other work may be given for it afterwards.
   void OnGone(ExchangeId id);
 
  private:

@@ -138,14 +138,14 @@ TEST_CASE("a long response whose client goes is stored as cancelled by the text 
   CHECK(response.served.Metrics().find(R"(code="499",endpoint="responses")") != std::string::npos);
 }
 
-TEST_CASE("a stream that fails before its first token has its first events, then the failure") {
+TEST_CASE(
+    "a stream that fails before its first token is refused with a status, and stored as failed") {
   LongResponse response(/*begins=*/false);
   response.served.On([&] {
     response.served.generator->FailAll(absl::AbortedError("lost"));
     return 0;
   });
   REQUIRE(response.client.ReadToEnd());
-  // Nothing was sent, so the failure has a status of its own.
   CHECK(response.client.received.find("HTTP/1.1 200") == std::string::npos);
   CHECK(response.client.received.find("lost") != std::string::npos);
   CHECK(response.Status() == "failed");
