@@ -41,17 +41,18 @@ class Answer {
   virtual std::string OnChoiceEnd(size_t choice, const EmitEnd& end) = 0;
   // After the end of all choices: the rest of the stream, or the whole body. Any thread.
   virtual std::string OnEnd() = 0;
-  // After OnEnd, on the front thread: stores what is to be stored.
-  virtual void Store() {}
-  // The answer has failed. Returns the end of a stream that has begun.
+  // The answer has failed. Returns the end of a stream that has begun. Any thread.
   virtual std::string OnError(const ApiError& error) = 0;
+  // After OnEnd or OnError, on the front thread: stores what is to be stored.
+  virtual void Store() {}
 
   // Texts of more bytes are long: they may take over 0.5 ms to write.
   static constexpr size_t kLongText = size_t{1} << 16;
   static constexpr size_t kTokenBytes = 4;  // of a generated token's text, roughly
-  // Bytes, roughly, that a token's events tell of prompts, and that OnEnd writes.
+  // Bytes, roughly, that a token's events tell of prompts, and that OnEnd and OnError write.
   virtual size_t PromptBytes(size_t /*choice*/, const EmitToken& /*token*/) const { return 0; }
   virtual size_t EndBytes() const { return 0; }
+  virtual size_t ErrorBytes() const { return 0; }
   // Any thread, while nothing but reading functions is called: writes the part of the token's
   // events that PromptBytes counts. TakePrompt, before OnToken of this token, is given it.
   virtual std::vector<std::string> WritePrompt(size_t /*choice*/,

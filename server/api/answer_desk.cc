@@ -1,5 +1,7 @@
 #include "server/api/answer_desk.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "server/api/conversation.h"
 #include "server/api/json_document.h"
@@ -12,7 +14,16 @@ void AnswerDesk::OnStarted(RunningRequest* running) {
 }
 
 void AnswerDesk::OnForgotten(const RunningRequest& running) {
-  if (running.answer) running_.erase(running.answer->stored_id());
+  if (!running.answer) return;
+  const std::string id = running.answer->stored_id();
+  running_.erase(id);
+  TellEnd(id);
+}
+
+void AnswerDesk::TellEnd(const std::string& id) {
+  const auto node = cancels_.extract(id);
+  if (node.empty()) return;
+  for (const auto& ended : node.mapped()) ended();
 }
 
 std::optional<ApiError> AnswerDesk::FindConversation(const ApiRequest& request,
@@ -41,9 +52,14 @@ RunningRequest* AnswerDesk::FindRunning(const std::string& tenant, const std::st
   return is_it ? found->second : nullptr;
 }
 
-bool AnswerDesk::Cancel(const std::string& tenant, const std::string& id) {
+bool AnswerDesk::Cancel(const std::string& tenant, const std::string& id,
+                        std::function<void()> ended) {
   RunningRequest* running = FindRunning(tenant, id);
-  if (running == nullptr || running->writing == RunningRequest::Writing::kEnd) return false;
+  if (running == nullptr) return false;
+  const bool has_ended = running->writing == RunningRequest::Writing::kEnd;
+  if (has_ended && !running->answer->cancelled()) return false;
+  cancels_[id].push_back(std::move(ended));
+  if (has_ended) return true;
   running->answer->Cancel();
   choices_->CancelAll(running, /*forget=*/false);
   return true;
@@ -55,6 +71,7 @@ bool AnswerDesk::Erase(StoredKind kind, const std::string& tenant, const std::st
   if (kind == StoredKind::kResponse && running != nullptr) {
     running->answer->Discard();
     running_.erase(id);
+    TellEnd(id);
     return true;
   }
   return is_stored;

@@ -388,10 +388,8 @@ void ApiFront::OnEnd(const EmitEnd& end) {
                          running->answer->text(index).stopped() || running->answer->cancelled();
   if (running->is_gone) {
     if (!running->ended()) return;
-    FinishedRequest finished = running->Finished(MonotonicNow());
-    finished.http_status = kClientGone;
-    finished.finish = "abort";
-    Forget(running, finished);
+    if (!running->answer->stored_id().empty()) running->answer->OnChoiceEnd(index, end);
+    Complete(running);
   } else if (!completed) {
     EndWithError(running, FromClusterStatus(end.status.ok() ? absl::DeadlineExceededError(
                                                                   "The request was cancelled.")
@@ -403,21 +401,21 @@ void ApiFront::OnEnd(const EmitEnd& end) {
 }
 
 void ApiFront::Complete(Running* running) {
-  const auto finish = [this, running,
-                       finished = running->Finished(MonotonicNow())](std::string rest) mutable {
+  auto finish = [this, running,
+                 finished = running->Finished(MonotonicNow())](std::string rest) mutable {
     running->answer->Store();
     if (running->is_gone) {
       finished.http_status = kClientGone;
+      if (running->answer->cancelled()) finished.finish = "abort";
     } else if (running->stream) {
       Send(running, rest);
       running->call.writer->EndStream(running->call.exchange);
     } else {
-      HttpReply reply;
-      reply.body = std::move(rest);
-      SendReply(running->call, std::move(reply), options_.cors_origin);
+      SendReply(running->call, TextReply(running->call, std::move(rest)), options_.cors_origin);
     }
     Forget(running, finished);
   };
+  if (running->is_gone && running->answer->stored_id().empty()) return finish("");  // unread
   long_texts_.WriteEnd(running, finish);
 }
 
@@ -431,15 +429,19 @@ void ApiFront::EndWithError(Running* running, const ApiError& error) {
   long_texts_.Drop(running, /*retold=*/false);
   LogWarn("request %s failed: %s", running->log_name(), error.message);
   choices_.CancelAll(running, /*forget=*/true);
-  const FinishedRequest finished = running->Failed(error.status, MonotonicNow());
-  const std::string rest = running->answer->OnError(error);
-  if (running->stream_started) {
-    Send(running, rest);
-    running->call.writer->FailStream(running->call.exchange, RefusalOf(running->call, error));
-  } else {
-    SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
-  }
-  Forget(running, finished);
+  long_texts_.WriteError(running, error, [this, running, error](const std::string& rest) {
+    running->answer->Store();
+    FinishedRequest finished = running->Failed(error.status, MonotonicNow());
+    if (running->is_gone) {
+      finished.http_status = kClientGone;
+    } else if (running->stream_started) {
+      Send(running, rest);
+      running->call.writer->FailStream(running->call.exchange, RefusalOf(running->call, error));
+    } else {
+      SendReply(running->call, RefusalOf(running->call, error), options_.cors_origin);
+    }
+    Forget(running, finished);
+  });
 }
 
 void ApiFront::OnGone(ExchangeId id) {
@@ -457,12 +459,10 @@ void ApiFront::OnGone(ExchangeId id) {
     return;
   }
   running->is_gone = true;
-  const bool has_ended = running->writing == Running::Writing::kEnd;
-  if (!has_ended) running->answer->Cancel();
-  if (!has_ended) answers_.OnForgotten(*running);  // else a DELETE still finds it
   gone_.emplace(id, std::move(found->second));
   running_.erase(found);
-  if (has_ended) return;  // Complete goes on later
+  if (running->writing == Running::Writing::kEnd) return;  // it has ended; what follows comes
+  running->answer->Cancel();
   choices_.CancelAll(running, /*forget=*/false);
   long_texts_.Drop(running, /*retold=*/true);
 }

@@ -120,6 +120,8 @@ struct ApiRequest {
   bool with_pieces = false;
   std::optional<std::string> content;  // as llama.cpp spells the text to tokenize
   std::vector<int32_t> tokens;
+
+  bool operator==(const ApiRequest&) const = default;
 };
 
 // Nothing: *request is whole. Values that need the model (ids, lengths) are checked later. The

@@ -53,16 +53,28 @@ bool LongTexts::Holds(RunningRequest* running, const EmitEnd& end) {
   return true;
 }
 
-void LongTexts::WriteEnd(RunningRequest* running, std::function<void(std::string)> told) {
-  const size_t bytes = running->answer->EndBytes();
+void LongTexts::WriteEnd(RunningRequest* running, Told told) {
+  Write(
+      running, running->answer->EndBytes(), [answer = running->answer] { return answer->OnEnd(); },
+      std::move(told));
+}
+
+void LongTexts::WriteError(RunningRequest* running, const ApiError& error, Told told) {
+  Write(
+      running, running->answer->ErrorBytes(),
+      [answer = running->answer, error] { return answer->OnError(error); }, std::move(told));
+}
+
+void LongTexts::Write(RunningRequest* running, size_t bytes, std::function<std::string()> write,
+                      Told told) {
   const bool runs = bytes > Answer::kLongText &&
                     calls_->RunOnPool(CallerOf(*running), Answer::kLongText,
-                                      [answer = running->answer, told]() -> TextCalls::Finish {
-                                        auto text = std::make_shared<std::string>(answer->OnEnd());
+                                      [write, told]() -> TextCalls::Finish {
+                                        auto text = std::make_shared<std::string>(write());
                                         return [told, text] { told(std::move(*text)); };
                                       });
   if (!runs) {
-    told(running->answer->OnEnd());
+    told(write());
     return;
   }
   running->writing = RunningRequest::Writing::kEnd;

@@ -23,6 +23,8 @@ struct ResponseRequest {
   std::string input, tools, tool_choice, text_format, verbosity, effort;
   std::string safety_identifier, prompt_cache_key, user;
   bool truncates = false;  // the beginning of a conversation that is too long is left out
+
+  bool operator==(const ResponseRequest&) const = default;
 };
 
 }  // namespace baton

@@ -91,7 +91,8 @@ std::string ResponsesAnswer::OnChoiceEnd(size_t choice, const EmitEnd& end) {
 }
 
 std::string ResponsesAnswer::OnEnd() {
-  std::string events = CloseItem();
+  std::string events = Begin(/*at_end=*/true);
+  events += CloseItem();
   if (request_.store && about_.store != nullptr) to_store_ = ToStore();
   if (!request_.stream) return Body();
   return events +
@@ -99,18 +100,20 @@ std::string ResponsesAnswer::OnEnd() {
 }
 
 std::string ResponsesAnswer::OnError(const ApiError& error) {
-  std::string events = Begin();
-  status_ = "failed";
-  error_ = error;
+  std::string events = Begin(/*at_end=*/true);
+  if (!cancelled()) {
+    status_ = "failed";
+    error_ = error;
+  }
   events += CloseItem();
-  Store();
-  return request_.stream ? events + ResponseEvent("response.failed") : "";
+  if (request_.store && about_.store != nullptr) to_store_ = ToStore();
+  if (!request_.stream) return "";
+  return events + ResponseEvent(cancelled() ? "response.incomplete" : "response.failed");
 }
 
 void ResponsesAnswer::Cancel() {
   Answer::Cancel();
   status_ = "cancelled";
-  Store();
 }
 
 std::string ResponsesAnswer::Take(AnswerPiece piece) {
@@ -135,13 +138,13 @@ std::string ResponsesAnswer::Take(AnswerPiece piece) {
   return events;
 }
 
-std::string ResponsesAnswer::Begin() {
-  if (std::exchange(has_begun_, true)) return "";
+// One that is cancelled before its first token begins with its end: nothing of it is stored before.
+std::string ResponsesAnswer::Begin(bool at_end) {
+  if (has_begun_ || (is_over() && !at_end)) return "";
+  has_begun_ = true;
   if (first_.empty()) first_ = WritePrompt(0, {});
   auto first = std::exchange(first_, {});
-  if (is_over()) {  // a cancelled one, of which the store is to keep just that
-    Store();
-  } else if (stores()) {
+  if (!at_end && stores()) {
     about_.store->Put({.kind = StoredKind::kResponse,
                        .id = id(),
                        .tenant = about_.tenant,
@@ -296,7 +299,6 @@ std::string ResponsesAnswer::Body(bool is_first) const {
       json.Field("usage", nullptr);
     } else {
       WriteOutput(json);
-      WriteUsage(json);
     }
   });
 }
@@ -348,9 +350,6 @@ void ResponsesAnswer::WriteOutput(JsonWriter& json) const {
           [&] { WriteItem(json, items_[i], is_cut ? "incomplete" : "completed", logprob_form_); });
     }
   });
-}
-
-void ResponsesAnswer::WriteUsage(JsonWriter& json) const {
   if (!is_over() || error_) {
     json.Field("usage", nullptr);
     return;
@@ -402,13 +401,12 @@ size_t ResponsesAnswer::EndBytes() const {
                                 static_cast<size_t>(1 + request_.top_logprobs.value_or(0)) *
                                 kLogprobBytes;
   n *= n_texts + n_stored;
-  n += ToldBytes(request_) * (1 + n_stored / 2);
+  n += ToldBytes(request_) * (1 + n_stored / 2) + PromptBytes(0, {});
   return n + (request_.response.conversation.size() + request_.response.input.size()) * n_stored;
 }
 
 void ResponsesAnswer::Store() {
-  if (!stores()) return;
-  about_.store->Put(to_store_ ? *std::exchange(to_store_, std::nullopt) : ToStore());
+  if (stores() && to_store_) about_.store->Put(*std::exchange(to_store_, std::nullopt));
 }
 
 StoredAnswer ResponsesAnswer::ToStore() const {

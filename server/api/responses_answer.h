@@ -33,6 +33,7 @@ class ResponsesAnswer : public Answer {
   std::vector<std::string> WritePrompt(size_t choice, const EmitToken& token) const override;
   void TakePrompt(size_t choice, std::vector<std::string> written) override;
   size_t EndBytes() const override;
+  size_t ErrorBytes() const override { return EndBytes(); }
   void Cancel() override;
   void Discard() override { is_discarded_ = true; }
   std::string stored_id() const override { return stores() ? id() : ""; }
@@ -43,7 +44,7 @@ class ResponsesAnswer : public Answer {
 
   // Takes what the tokens so far tell. Each returns the events of a stream.
   std::string Take(AnswerPiece piece);
-  std::string Begin();
+  std::string Begin(bool at_end = false);  // at the end: any thread
   std::string Open(ResponseItem::Kind kind, const CallPiece* call = nullptr);
   // tokens: those of a message's text, if they are asked for.
   std::string Add(const std::string& text, std::vector<ReportedToken> tokens = {});
@@ -61,8 +62,7 @@ class ResponsesAnswer : public Answer {
   // is_first: while nothing is generated, whatever came meanwhile; then any thread.
   std::string Body(bool is_first = false) const;
   void WriteRequest(JsonWriter& json) const;  // what the client asked for; any thread
-  void WriteOutput(JsonWriter& json) const;
-  void WriteUsage(JsonWriter& json) const;
+  void WriteOutput(JsonWriter& json) const;   // what was generated, and its usage
   StoredAnswer ToStore() const;
 
   const ServedModel& model_;
@@ -78,7 +78,7 @@ class ResponsesAnswer : public Answer {
   int64_t sequence_ = 0;            // of the next event
   std::string_view status_ = "in_progress";
   std::optional<ApiError> error_;
-  std::optional<StoredAnswer> to_store_;  // since OnEnd, until Store
+  std::optional<StoredAnswer> to_store_;  // since OnEnd or OnError, until Store
   int64_t reused_tokens_ = 0;
 };
 

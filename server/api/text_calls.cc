@@ -16,21 +16,25 @@ bool TextCalls::Run(const Caller& caller, std::string body, Work work) {
 
 bool TextCalls::RunOnPool(const Caller& caller, size_t bytes, std::function<Finish()> work) {
   const ExchangeId id = caller.exchange;
+  const uint64_t number = ++n_jobs_;
   const TextPool::JobId job =
-      pool_->TryRun(caller.client, bytes, [this, id, loop = loop_, work = std::move(work)] {
-        loop->Post([this, id, finish = work()] {
-          if (waiting_.erase(id) > 0) finish();  // else gone meanwhile
+      pool_->TryRun(caller.client, bytes, [this, id, number, loop = loop_, work = std::move(work)] {
+        loop->Post([this, id, number, finish = work()] {
+          const auto found = waiting_.find(id);
+          if (found == waiting_.end() || found->second.number != number) return;  // not wanted
+          waiting_.erase(found);
+          finish();
         });
       });
   if (job == 0) return false;
-  waiting_.emplace(id, job);
+  waiting_.insert_or_assign(id, Waiting{number, job});
   return true;
 }
 
 void TextCalls::OnGone(ExchangeId id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return;
-  pool_->Drop(found->second);
+  pool_->Drop(found->second.job);
   waiting_.erase(found);
 }
 

@@ -33,13 +33,19 @@ class TextCalls {
   // Has work done on the pool that is long whatever the body is. bytes: that it holds while it
   // waits. False: as Run.
   [[nodiscard]] bool RunOnPool(const Caller& caller, size_t bytes, std::function<Finish()> work);
+  // Drops the call's work; other work may be given for it afterwards.
   void OnGone(ExchangeId id);
 
  private:
   EventLoop* loop_;
   TextPool* pool_;
   const int64_t inline_bytes_;
-  absl::flat_hash_map<ExchangeId, TextPool::JobId> waiting_;
+  struct Waiting {
+    uint64_t number = 0;  // of the call's job among all
+    TextPool::JobId job = 0;
+  };
+  absl::flat_hash_map<ExchangeId, Waiting> waiting_;
+  uint64_t n_jobs_ = 0;
 };
 
 }  // namespace baton

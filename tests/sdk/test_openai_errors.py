@@ -38,6 +38,15 @@ CHAT = {
     "broken schema": ({"response_format": {"type": "json_schema", "json_schema": {
         "name": "a", "schema": {"type": "nonsense"}}}}, "invalid_value",
         "response_format.json_schema.schema"),
+    "schema elsewhere": ({"response_format": {"type": "json_schema", "json_schema": {
+        "name": "a", "schema": {"$ref": "https://example.com/s.json"}}}}, "invalid_value",
+        "response_format.json_schema.schema"),
+    "lookahead": ({"extra_body": {"structured_outputs": {"regex": "(?=a)b"}}}, "invalid_value",
+                  "structured_outputs.regex"),
+    "empty grammar": ({"extra_body": {"structured_outputs": {"grammar": ""}}}, "invalid_value",
+                      "structured_outputs.grammar"),
+    "bias of an unknown id": ({"logit_bias": {"99999999": 1}}, "invalid_value",
+                              "logit_bias.99999999"),
     "unknown format": ({"response_format": {"type": "hiccup"}}, "invalid_value",
                        "response_format.type"),
     "tool choice without tools": ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
@@ -72,6 +81,16 @@ def test_chats_are_refused_by_name(openai_client, case, stream):
     fields = {"model": MODEL, "messages": DUCK, "max_tokens": 5, **fields}
     check_refusal(lambda: openai_client.chat.completions.create(**fields, stream=stream), code,
                   param)
+
+
+@pytest.mark.parametrize("case, keyword", {
+    "broken schema": "/type", "schema elsewhere": r"/\$ref", "lookahead": "look-around",
+    "n above the limit": "1 to 12", "bias of 101": "100", "priority": "priority"}.items())
+def test_refusals_name_the_keyword_or_the_range(openai_client, case, keyword):
+    fields, code, param = CHAT[case]
+    fields = {"model": MODEL, "messages": DUCK, "max_tokens": 5, **fields}
+    with pytest.raises(BAD, match=keyword):
+        openai_client.chat.completions.create(**fields)
 
 
 @pytest.mark.parametrize("case", COMPLETIONS)

@@ -138,6 +138,34 @@ TEST_CASE("the same with SentencePiece tokens") {
   CHECK(tally.ended >= 45);
 }
 
+TEST_CASE("a grammar of any kind nests at most 32 deep, and what is deeper is refused as that") {
+  const Model model = grammar_walk::DemoModel();
+  const auto times = [](int n, const std::string& text) {
+    std::string all;
+    for (int i = 0; i < n; ++i) all += text;
+    return all;
+  };
+  const auto refusal = [&](GrammarKind kind, const std::string& text) {
+    return std::string(Grammar::Compile({kind, text}, *model.vocabulary).status().message());
+  };
+  const auto schema = [&](int depth) {
+    return refusal(GrammarKind::kJsonSchema,
+                   times(depth, R"({"items":)") + "true" + times(depth, "}"));
+  };
+  const auto regex = [&](int depth) {
+    return refusal(GrammarKind::kRegex, times(depth, "(") + "a" + times(depth, ")"));
+  };
+  const auto lark = [&](int depth) {
+    return refusal(GrammarKind::kLark, "start: " + times(depth, "(") + "\"a\"" + times(depth, ")"));
+  };
+  CHECK(schema(32).empty());
+  CHECK_THAT(schema(33), Catch::Contains("nest deeper than 32"));
+  CHECK(regex(31).empty());  // the innermost counts
+  CHECK_FALSE(regex(33).empty());
+  CHECK(lark(28).empty());  // the parser of Lark itself refuses more than 29
+  CHECK_THAT(lark(33), Catch::Contains("nests deeper than 32"));
+}
+
 TEST_CASE("any JSON object, cut or whole, is a beginning of JSON") {
   const Model model = grammar_walk::DemoModel();
   std::mt19937_64 random(5);

@@ -27,6 +27,7 @@ struct CallableTool {
   std::string name;
   std::string parameters{};  // the text of a JSON schema; empty: any object
   bool strict = false;
+  bool operator==(const CallableTool&) const = default;
 };
 
 struct ToolGrammarRequest {

@@ -110,17 +110,20 @@ void AnswerDeleteResponse(ApiFront& front, ApiCall call) {
 }
 
 void AnswerCancelResponse(ApiFront& front, ApiCall call) {
-  const bool was_running = front.answers().Cancel(call.tenant(), call.argument);
-  const StoredAnswer* found = FindResponse(front, call);
-  if (found == nullptr) return;
-  if (was_running || found->is_cancelled) {
-    ReplyJson(front, call, found->body);
-    return;
-  }
-  ApiError error = InvalidField("response_id",
-                                "This response has ended; only a response that still "
-                                "runs can be cancelled.");
-  front.Reply(call, ErrorReply(error));
+  const auto shared = std::make_shared<const ApiCall>(std::move(call));
+  const auto tell = [&front, shared] {
+    const StoredAnswer* found = FindResponse(front, *shared);
+    if (found == nullptr) return;
+    if (found->is_cancelled) {
+      ReplyJson(front, *shared, found->body);
+      return;
+    }
+    ApiError error = InvalidField("response_id",
+                                  "This response has ended; only a response that still "
+                                  "runs can be cancelled.");
+    front.Reply(*shared, ErrorReply(error));
+  };
+  if (!front.answers().Cancel(shared->tenant(), shared->argument, tell)) tell();
 }
 
 void AnswerInputItems(ApiFront& front, ApiCall call) {

@@ -178,6 +178,7 @@ std::span<const Field> OtherFields() {
       NoEffect("safety_identifier", "Names the client's own user", kAtGeneration),
       NoEffect("metadata", "The client's own notes", kAtCompletions),
       NoEffect("store", "Answers of this endpoint are not stored", kAtCompletions),
+      NoEffect("parallel_tool_calls", "Answers of this endpoint have no calls", kAtCompletions),
       NoEffect("service_tier", "All requests are served alike"),
       NoEffect("moderation", "Answers are not moderated"),
       NoEffect("prompt_cache_key", "Prompts are reused by their tokens", kAtGeneration),

@@ -71,7 +71,7 @@ FieldProblem ParseTemplateVariables(const std::string& path, const json::value& 
   if (!value.is_object()) return WrongType(path, value, "an object");
   const json::value* thinking = value.get_object().if_contains("enable_thinking");
   request->thinking_is_off = thinking != nullptr && *thinking == false;
-  request->template_variables = json::serialize(value);
+  if (!value.get_object().empty()) request->template_variables = json::serialize(value);
   return std::nullopt;
 }
 
@@ -201,6 +201,8 @@ std::span<const Field> PromptFields() {
        "add_generation_prompt"},
       {"add_special_tokens", kAtGeneration | kAtTokenize, BoolRule{&ApiRequest::add_special_tokens},
        "true for prompts, false for messages", "What the tokenizer adds to a text (begin of text)"},
+      {"add_special_tokens", kAtResponses | kAtAnthropic,
+       RefusedRule{"the template writes special tokens itself", {"false"}}, "", ""},
       {"truncate_prompt_tokens", kAtGeneration,
        OwnRule{ParseTruncation, kTruncationSchema, "[-1,1,4194303]", R"([-2,0,4194304,"a"])"}, "",
        "Keeps so many tokens of a longer prompt; -1: as many as fit"},

@@ -118,6 +118,19 @@ const char* PathOf(EndpointSet endpoints) {
                                          : "it belongs to /v1/messages";
 }
 
+// The values with which a field asks for nothing at its own endpoint: what it stands for when it is
+// absent, and plain values that leave a request as it is.
+std::vector<std::string_view> NeutralValues(const Field& field) {
+  std::vector<std::string_view> neutral = {field.preset};
+  if (neutral.back() == "0") neutral.push_back("0E0");  // 0.0
+  for (const std::string_view value : {"false", "true", "\"\"", "[]", "{}"}) {
+    ApiRequest request;
+    const auto problem = ApplyRule(field.rule, field.name, *ParseJson(value), {}, &request);
+    if (!problem && request == ApiRequest()) neutral.push_back(value);
+  }
+  return neutral;
+}
+
 // Fields that shape the output at other endpoints, by name, with the values that change nothing.
 // A field that all of those refuse is refused in the same words.
 using Foreign = std::map<std::string_view, RefusedRule>;
@@ -132,9 +145,7 @@ Foreign ForeignTo(Endpoint endpoint) {
       refused.push_back(&field);
       continue;
     }
-    RefusedRule rule{PathOf(field.endpoints), {"false", "\"\"", "[]", "{}", field.preset}};
-    if (rule.neutral.back() == "0") rule.neutral.push_back("0E0");  // 0.0
-    foreign.emplace(field.name, std::move(rule));
+    foreign.emplace(field.name, RefusedRule{PathOf(field.endpoints), NeutralValues(field)});
   }
   for (const Field* field : refused)
     foreign.emplace(field->name, std::get<RefusedRule>(field->rule));

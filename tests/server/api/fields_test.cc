@@ -2,7 +2,9 @@
 // it is a 400 that names the field.
 #include "server/api/fields/field.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <iterator>
 #include <set>
 
 #include "server/api/json_document.h"
@@ -98,6 +100,34 @@ TEST_CASE("a field that other endpoints take is refused by name, unless it chang
                    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"seed":0})"));
   CHECK_FALSE(
       problem_of(Endpoint::kChat, R"({"messages":[{"role":"user","content":"a"}],"x_my_own":7})"));
+}
+
+TEST_CASE("an empty value passes at another endpoint only where it asks for nothing at its own") {
+  const auto passes = [](Endpoint endpoint, const char* field) {
+    const auto place = std::find_if(std::begin(kPlaces), std::end(kPlaces),
+                                    [&](const Place& p) { return p.endpoint == endpoint; });
+    ApiRequest request;
+    const auto error = ParseApiRequest(
+        endpoint, absl::StrCat(R"({"max_tokens":1,)", place->rest, ",", field, "}"), &request);
+    INFO(field);
+    if (error) CHECK(error->code == "unsupported_parameter");
+    return !error;
+  };
+  for (const char* asks :
+       {R"("guided_json":{})", R"("guided_json":false)", R"("guided_choice":[])",
+        R"("guided_regex":"")", R"("structured_outputs":{})", R"("skip_special_tokens":false)",
+        R"("include_reasoning":false)", R"("parallel_tool_calls":false)", R"("seed":0)"})
+    CHECK_FALSE(passes(Endpoint::kMessages, asks));
+  for (const char* asks_nothing :
+       {R"("guided_json_object":false)", R"("json_schema":{})", R"("regex":"")",
+        R"("logit_bias":{})", R"("stop":[])", R"("bad_words":[])", R"("skip_special_tokens":true)",
+        R"("parallel_tool_calls":true)", R"("include_reasoning":true)", R"("logprobs":false)",
+        R"("stream_options":{})", R"("add_special_tokens":false)"})
+    CHECK(passes(Endpoint::kMessages, asks_nothing));
+  // Where no tool is called, at most one is.
+  CHECK(passes(Endpoint::kCompletions, R"("parallel_tool_calls":false)"));
+  CHECK(passes(Endpoint::kCompletions, R"("chat_template_kwargs":{})"));
+  CHECK_FALSE(passes(Endpoint::kCompletions, R"("chat_template_kwargs":{"a":1})"));
 }
 
 TEST_CASE("a field stands once at an endpoint, and says what it is") {

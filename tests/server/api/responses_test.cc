@@ -2,7 +2,6 @@
 // alike, and what is wrong is refused by its path.
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -191,8 +190,7 @@ std::vector<json::object> EventsOf(const std::string& stream) {
 std::string Types(const std::vector<json::object>& events) {
   std::string types, last;
   for (const json::object& event : events) {
-    const std::string type =
-        std::string(event.at("type").as_string()).substr(std::strlen("response."));
+    const auto type = std::string(event.at("type").as_string()).substr(9);  // after "response."
     if (type != last) absl::StrAppend(&types, types.empty() ? "" : " ", type);
     last = type;
   }
@@ -361,9 +359,9 @@ TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") 
   CHECK(cancelled.stored()->conversation.empty());
   CHECK(cancelled.answer->stored_id() == "resp_u");
   cancelled.answer->Cancel();
+  stream += cancelled.End(EndReason::kCancelled);
   CHECK(json::parse(cancelled.stored()->body).at("status") == "cancelled");
   CHECK_FALSE(cancelled.stored()->conversation.empty());
-  stream += cancelled.End(EndReason::kCancelled);
   const auto ended = EventsOf(stream);
   CHECK(ended.back().at("type") == "response.incomplete");
   CHECK(ended.back().at("response").at("status") == "cancelled");
@@ -374,6 +372,7 @@ TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") 
   Asked failed(Body(R"(,"stream":true)"));
   stream = failed.Tokens("one");
   stream += failed.answer->OnError(FromClusterStatus(absl::AbortedError("lost")));
+  failed.answer->Store();
   const auto broken = EventsOf(stream);
   CHECK(broken.back().at("type") == "response.failed");
   CHECK(broken.back().at("response").at("error").at("code") == "server_error");
@@ -383,6 +382,10 @@ TEST_CASE("an answer that is cut, stopped, empty, cancelled or failed says so") 
   Asked early(Body(R"(,"stream":true)"));
   CHECK(Types(EventsOf(early.answer->OnError(FromClusterStatus(absl::AbortedError("lost"))))) ==
         "created in_progress failed");
+  Asked unbegun(Body(R"(,"stream":true)"));
+  unbegun.answer->Cancel();
+  CHECK(Types(EventsOf(unbegun.End(EndReason::kCancelled))) == "created in_progress incomplete");
+  CHECK(unbegun.stored()->is_cancelled);
 
   Asked unstored(Body(R"(,"store":false)"));
   unstored.Write("one", EndReason::kStopToken);

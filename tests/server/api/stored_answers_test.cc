@@ -286,7 +286,7 @@ TEST_CASE("one that has ended is not cancelled; one whose client left or that fa
   SECTION("it is cancelled, and removed before its end") {
     served.On([&] {
       AnswerDesk& answers = served.front->answers();
-      CHECK(answers.Cancel("", id));
+      CHECK(answers.Cancel("", id, [] {}));
       CHECK(answers.Erase(StoredKind::kResponse, "", id));
     });
     REQUIRE(client.ReadUntil("event: response.incomplete"));
