@@ -15,6 +15,8 @@ struct PrefillWork {
 
   // `tokens` of a prompt behind `before` tokens that are cached or computed elsewhere.
   static PrefillWork Of(int32_t tokens, int32_t before);
+  // Of one slice: its last `left` tokens, at most all.
+  PrefillWork Last(int64_t left) const;
   PrefillWork& operator+=(const PrefillWork& other);
 };
 

@@ -33,6 +33,9 @@ struct ClientCounts {
 struct Foretold {
   double predicted = 0, took = 0;     // from the attempt to the first token
   double predicted_gap = 0, gap = 0;  // mean time between tokens
+  // Of the time to the first token: before the prompt begins, and what it is computed for.
+  double predicted_queue = 0, queue = 0, compute = 0;
+  std::string workers{};
   double ttft_error() const { return std::abs(took / predicted - 1); }
   double gap_error() const { return std::abs(gap / predicted_gap - 1); }
 };
