@@ -183,8 +183,11 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   out.local_beside_seconds = mixed.LostBy(tokens, queue.all - queue.ahead);
   out.row_delay_seconds =
       rows.rows * std::min(tokens, rows.mean_left()) * (step.row + step.key * keys);
-  out.room_wait_seconds = std::max(RoomWaitSeconds(about, account, spec, out.step_seconds),
-                                   absl::ToDoubleSeconds(worker.no_room_until - now));
+  // A promise that counts on cached pages is given between two steps.
+  const bool holds_pages = spec.PrefillTokensAt(out.worker) < spec.n_prompt;
+  out.room_wait_seconds = std::max({RoomWaitSeconds(about, account, spec, out.step_seconds),
+                                    absl::ToDoubleSeconds(worker.no_room_until - now),
+                                    holds_pages ? mixed.WaitForStep() : 0});
   return out;
 }
 

@@ -136,6 +136,20 @@ TEST_CASE("shorter prompts that come later are in what is told of a plan, not in
   CHECK(on_two.offset_seconds == 0);  // longer ones do not pass it
 }
 
+TEST_CASE(
+    "what the time between tokens lacked is in the next one that is told, not in the choice") {
+  Measured f;
+  WorkerLoad load = MeasuredLoad(1000);
+  load.step_cost = {.base = 1e-3};
+  f.Load(kDecode, load);
+  const Plan first = f.Choose();
+  CHECK(first.gap_seconds == Approx(1e-3));
+  CHECK(first.gap_offset_seconds == 0);
+  f.predictor.OnGaps(first, 1.5e-3);
+  CHECK(f.Choose().gap_offset_seconds == Approx(.5e-3));
+  CHECK(f.Choose().score == Approx(first.score));
+}
+
 TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
   PredictorFixture f;
   f.Load(kDecode, {.step_cost = {.base = 1e-2}});
@@ -189,6 +203,10 @@ TEST_CASE(
   CHECK(f.At(77, {.n_prompt = 1, .max_tokens = 10}).prompt_seconds ==
         Approx(10e-3 + 2e-3));                    // a step of its own
   CHECK(f.At(77).ahead_seconds == Approx(5e-3));  // half of the one under way
+  // Cached pages are held for a promise between two steps.
+  CHECK(f.At(77).room_wait_seconds == 0);
+  const AttemptSpec next_turn{.n_prompt = 100, .max_tokens = 10, .cached = {{77, 48}}};
+  CHECK(f.At(77, next_turn).room_wait_seconds == Approx(5e-3));
   f.ledger.OnTokensLeft(77, 1, 8);
   CHECK(f.At(77).prompt_seconds == Approx(8 * 12.5e-3 + 0.1 - 8 * 1.25e-3));
   CHECK(f.At(77).prompt_delay_seconds == Approx(8 * 2.5e-3));
