@@ -293,8 +293,9 @@ void Clients::NoteForetold(const Timeline& timeline, Request* request) {
                        .predicted_queue = absl::ToDoubleSeconds(timeline.predicted_queue),
                        .queue = absl::ToDoubleSeconds(timeline.prefill_queue),
                        .compute = absl::ToDoubleSeconds(timeline.prefill),
-                       .workers = timeline.prefill_worker + ">" + timeline.decode_worker + " " +
-                                  std::to_string(timeline.reused_tokens)};
+                       .reused_tokens = timeline.reused_tokens,
+                       .prefill_worker = timeline.prefill_worker,
+                       .decode_worker = timeline.decode_worker};
 }
 
 std::vector<Foretold> Clients::Predictions() const {

@@ -33,9 +33,10 @@ struct ClientCounts {
 struct Foretold {
   double predicted = 0, took = 0;     // from the attempt to the first token
   double predicted_gap = 0, gap = 0;  // mean time between tokens
-  // Of the time to the first token: before the prompt begins, and what it is computed for.
+  // Of the time to the first token: before the prompt is computed, and while it is.
   double predicted_queue = 0, queue = 0, compute = 0;
-  std::string workers{};
+  int32_t reused_tokens = 0;
+  std::string prefill_worker{}, decode_worker{};
   double ttft_error() const { return std::abs(took / predicted - 1); }
   double gap_error() const { return std::abs(gap / predicted_gap - 1); }
 };

@@ -28,7 +28,7 @@ struct Arguments {
   int seeds = 3;
   int relay_from = kShippedRelayMinTokens;
   int local = 1;
-  std::string foretold;  // a file for each request of the runs without relays; empty: none
+  std::string foretold;  // file with a line per request of the runs without relays; empty: none
   ReplayCluster cluster;
 };
 
@@ -88,10 +88,11 @@ void Write(std::FILE* file, double time_scale, const std::vector<LoadRequest>& r
            const ReplayResult& result) {
   for (size_t i = 0; i < result.foretold.size(); ++i) {
     const Foretold& each = result.foretold[i];
-    absl::FPrintF(file, "%g\t%.3f\t%d\t%d\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%s\n",
-                  time_scale, requests[i].start_s, requests[i].prompt.size(),
+    absl::FPrintF(file, "%g\t%.3f\t%d\t%d\t%d\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%s\t%s\n",
+                  time_scale, requests[i].start_s, requests[i].prompt.size(), each.reused_tokens,
                   requests[i].max_tokens, each.predicted, each.took, each.predicted_gap, each.gap,
-                  each.predicted_queue, each.queue, each.compute, each.workers);
+                  each.predicted_queue, each.queue, each.compute, each.prefill_worker,
+                  each.decode_worker);
   }
 }
 
@@ -105,8 +106,10 @@ int Main(int argc, char** argv) {
   std::FILE* const foretold =
       arguments.foretold.empty() ? nullptr : std::fopen(arguments.foretold.c_str(), "w");
   if (foretold != nullptr)
-    std::fputs("time x\tcame s\tprompt\tmax tokens\tpredicted s\ttook s\tpredicted gap\tgap\n",
-               foretold);
+    std::fputs(
+        "time x\tcame s\tprompt\treused\tmax tokens\tpredicted s\ttook s\tpredicted gap\tgap\t"
+        "predicted queue\tqueue\tcompute\tprefill\tdecode\n",
+        foretold);
   std::printf(
       "simulation: seconds to the first token; relays off: p90 of |actual / predicted - 1| "
       "in percent, of the first token and of the time between tokens\n%24s%27s%28s\n",
