@@ -37,7 +37,7 @@ class CachedTails {
     std::vector<int32_t> tokens{};
   };
   absl::flat_hash_map<PageName, std::vector<Tail>> tails_;  // by the page before
-  // Of each tail the page before and the worker, the oldest first; of some that are gone, too.
+  // Page before and worker of each tail, and of some that are gone: the oldest first.
   std::deque<std::pair<PageName, Incarnation>> order_;
 };
 

@@ -81,7 +81,7 @@ void Ledger::OnPrefillComputed(Incarnation worker, RequestId request) {
     n_prompts_ -= static_cast<int>(account->second.prompts.erase(request));
 }
 
-// What other routers have queued there makes a worker tell more: then nothing counts as done.
+// Workers tell what other routers have queued, too: then nothing counts as done.
 void Ledger::OnQueued(Incarnation worker, int64_t tokens, absl::Time seen_until) {
   const auto account = accounts_.find(worker);
   if (account == accounts_.end()) return;

@@ -176,7 +176,7 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const RowSums& rows = account.held;
   out.step_seconds = step.Seconds(rows.rows + 1, static_cast<double>(rows.keys) + keys);
   out.decode_seconds = tokens * out.step_seconds;
-  // Of those that wait for their KV some come too late to meet the row, and rows end meanwhile.
+  // Some of those that wait for their KV come too late to meet the row, and rows end meanwhile.
   out.gap_seconds = step.Seconds(1 + (rows.rows + account.running.rows) / 2.0,
                                  keys + static_cast<double>(rows.keys + account.running.keys) / 2);
   out.beside_seconds = mixed.LostBy(tokens, queue.all);
@@ -226,8 +226,8 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
   return plan;
 }
 
-// What recent prompts that are shorter brought per second has come while the prompt waits and is
-// computed, and what of it has come meanwhile, and so on.
+// Shorter prompts come while the prompt waits and is computed, as recent ones did; others come while
+// these are computed, and so on: a geometric series.
 double Predictor::PassedSeconds(const Plan& plan, const AttemptSpec& spec, absl::Time now) const {
   const ArrivalRecord::Rate rate =
       ledger_.At(plan.prefill()).arrivals.Shorter(spec.ComputedTokensAt(plan.prefill()), now);

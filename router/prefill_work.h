@@ -15,7 +15,7 @@ struct PrefillWork {
 
   // `tokens` of a prompt behind `before` tokens that are cached or computed elsewhere.
   static PrefillWork Of(int32_t tokens, int32_t before);
-  // Of one slice: its last `left` tokens, at most all.
+  // Returns the work of a slice's last `left` tokens, at most of all.
   PrefillWork Last(int64_t left) const;
   PrefillWork& operator+=(const PrefillWork& other);
 };

@@ -33,7 +33,7 @@ struct ClientCounts {
 struct Foretold {
   double predicted = 0, took = 0;     // from the attempt to the first token
   double predicted_gap = 0, gap = 0;  // mean time between tokens
-  // Of the time to the first token: before the prompt is computed, and while it is.
+  // Parts of the time to the first token: before the prompt is computed, and while it is.
   double predicted_queue = 0, queue = 0, compute = 0;
   int32_t reused_tokens = 0;
   std::string prefill_worker{}, decode_worker{};
