@@ -226,8 +226,8 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
   return plan;
 }
 
-// Shorter prompts come while the prompt waits and is computed, as recent ones did; others come while
-// these are computed, and so on: a geometric series.
+// Shorter prompts come while the prompt waits and is computed, as recent ones did; others come
+// while these are computed, and so on: a geometric series.
 double Predictor::PassedSeconds(const Plan& plan, const AttemptSpec& spec, absl::Time now) const {
   const ArrivalRecord::Rate rate =
       ledger_.At(plan.prefill()).arrivals.Shorter(spec.ComputedTokensAt(plan.prefill()), now);
