@@ -23,7 +23,9 @@ constexpr double kMaxBusy = .7;
 // longer one, too.
 struct QueueSeconds {
   double all = 0, ahead = 0;
-  int passed = 0;  // prompts of which more is left
+  // Prompts that are longer as a whole. Some of which little is left count too: by what is left,
+  // relays would be chosen more near saturation than pays (replay_test).
+  int passed = 0;
 };
 
 QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
@@ -39,7 +41,7 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
     const PrefillWork left = prompt.work.Last(prompt.left);
     all += left;
     all_since = std::min(all_since, prompt.sent);
-    passed += prompt.left > tokens;
+    passed += prompt.work.tokens > tokens;
     if (prompt.left > longest) continue;
     ahead += left;
     ahead_since = std::min(ahead_since, prompt.sent);
