@@ -68,7 +68,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   timeline_.rounds = static_cast<int>(plan().n_rounds());
   timeline_.predicted = absl::Seconds(plan().first_token_seconds + plan().offset_seconds);
   timeline_.predicted_queue = absl::Seconds(plan().queue_seconds);
-  timeline_.predicted_gap = absl::Seconds(plan().gap_seconds);
+  timeline_.predicted_gap = absl::Seconds(plan().gap_seconds + plan().gap_offset_seconds);
   timeline_.push = plan().push;
   timeline_.has_handoff = plan().decode != 0 && plan().decode != plan().prefill();
   timeline_.took = absl::ZeroDuration();

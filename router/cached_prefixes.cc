@@ -73,13 +73,18 @@ absl::StatusOr<bool> CachedPrefixes::OnPages(Incarnation worker, const CachedPag
 
 std::vector<PageName> CachedPrefixes::NamesOf(std::span<const int32_t> tokens,
                                               int64_t max_total_tokens, uint64_t salt) const {
+  std::vector<PageName> names;
+  Extend(tokens, max_total_tokens, salt, &names);
+  return names;
+}
+
+void CachedPrefixes::Extend(std::span<const int32_t> tokens, int64_t max_total_tokens,
+                            uint64_t salt, std::vector<PageName>* names) const {
   const auto page_tokens = static_cast<size_t>(page_tokens_);
   const bool is_long = short_range_tokens_ > 0 && max_total_tokens > short_range_tokens_;
-  std::vector<PageName> names;
-  PageName name = PageName::Beginning(salt, is_long);
+  PageName name = names->empty() ? PageName::Beginning(salt, is_long) : names->back();
   for (; tokens.size() > page_tokens; tokens = tokens.subspan(page_tokens))
-    names.push_back(name = namer_.After(name, tokens.first(page_tokens)));
-  return names;
+    names->push_back(name = namer_.After(name, tokens.first(page_tokens)));
 }
 
 std::vector<CachedPrefix> CachedPrefixes::Find(std::span<const PageName> names) const {

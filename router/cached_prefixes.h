@@ -36,6 +36,9 @@ class CachedPrefixes {
   // that it fills is left out. max_total_tokens: of the request, future tokens included.
   std::vector<PageName> NamesOf(std::span<const int32_t> tokens, int64_t max_total_tokens,
                                 uint64_t salt) const;
+  // Appends those of the pages behind the ones in `names`; tokens: all that follow these.
+  void Extend(std::span<const int32_t> tokens, int64_t max_total_tokens, uint64_t salt,
+              std::vector<PageName>* names) const;
   // Returns how many tokens of a prompt with these pages the workers have, by worker, ascending;
   // who has none is left out.
   std::vector<CachedPrefix> Find(std::span<const PageName> names) const;

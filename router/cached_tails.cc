@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-
 namespace baton {
 namespace {
 
@@ -12,35 +10,26 @@ constexpr int kMaxDivisor = 8;  // workers copy a part of a page if it is one in
 
 }  // namespace
 
-void CachedTails::Enter(const PageName& before, Tail tail) {
-  if (tail.tokens.empty()) return;
-  const auto [place, is_new] = tails_.try_emplace(before);
-  std::vector<Tail>& tails = place->second;
-  std::erase_if(tails, [&](const Tail& earlier) {
-    return earlier.worker == tail.worker && earlier.tokens == tail.tokens;
-  });
-  if (tails.size() == kMaxTails) tails.erase(tails.begin());
-  tails.push_back(std::move(tail));
-  if (!is_new) return;
-  order_.push_back(before);
-  if (order_.size() <= kMaxPlaces) return;
-  tails_.erase(order_.front());
+void CachedTails::Enter(Incarnation worker, const PageName& before, std::vector<int32_t> tokens) {
+  if (tokens.empty()) return;
+  std::vector<Tail>& tails = tails_[before];
+  const auto of_worker = [worker](const Tail& tail) { return tail.worker == worker; };
+  if (const auto same = std::ranges::find_if(
+          tails, [&](const Tail& tail) { return of_worker(tail) && tail.tokens == tokens; });
+      same != tails.end())
+    tails.erase(same);
+  if (std::ranges::count_if(tails, of_worker) == kOfWorker)
+    tails.erase(std::ranges::find_if(tails, of_worker));
+  tails.push_back({.worker = worker, .tokens = std::move(tokens)});
+  order_.emplace_back(before, worker);
+  if (order_.size() <= kMaxTails) return;
+  const auto [oldest, its_worker] = order_.front();
   order_.pop_front();
-}
-
-void CachedTails::Enter(Incarnation worker, const PageName& beginning,
-                        std::span<const PageName> names, std::span<const int32_t> tokens,
-                        int32_t page_tokens) {
-  BATON_CHECK(page_tokens > 0);
-  const auto page = static_cast<size_t>(page_tokens);
-  const auto add = [&](const PageName& before, size_t from) {
-    const std::span<const int32_t> tail =
-        tokens.subspan(from, std::min(page, tokens.size() - from));
-    Enter(before, {.worker = worker, .tokens = {tail.begin(), tail.end()}});
-  };
-  if (!tokens.empty()) add(beginning, 0);
-  if (const size_t whole = names.size() * page; !names.empty() && whole < tokens.size())
-    add(names.back(), whole);
+  const auto place = tails_.find(oldest);
+  if (place == tails_.end()) return;
+  const auto tail = std::ranges::find(place->second, its_worker, &Tail::worker);
+  if (tail != place->second.end()) place->second.erase(tail);
+  if (place->second.empty()) tails_.erase(place);
 }
 
 std::vector<CachedPrefix> CachedTails::Find(const PageName& beginning,
@@ -51,9 +40,9 @@ std::vector<CachedPrefix> CachedTails::Find(const PageName& beginning,
   std::vector<CachedPrefix> found;
   if (page_tokens <= 0) return found;
   const auto pages_at = [&](Incarnation worker) {
-    for (const CachedPrefix& prefix : cached)
-      if (prefix.worker == worker) return static_cast<size_t>(prefix.tokens / page_tokens);
-    return size_t{0};
+    const auto there = std::ranges::lower_bound(cached, worker, {}, &CachedPrefix::worker);
+    const bool has_some = there != cached.end() && there->worker == worker;
+    return has_some ? static_cast<size_t>(there->tokens / page_tokens) : size_t{0};
   };
   const auto look = [&](size_t n_pages) {
     const auto place = tails_.find(n_pages == 0 ? beginning : names[n_pages - 1]);
@@ -87,8 +76,11 @@ std::vector<CachedPrefix> CachedTails::Find(const PageName& beginning,
 }
 
 void CachedTails::Leave(Incarnation worker) {
-  for (auto& [before, tails] : tails_)
-    std::erase_if(tails, [worker](const Tail& tail) { return tail.worker == worker; });
+  absl::erase_if(tails_, [worker](auto& place) {
+    std::erase_if(place.second, [worker](const Tail& tail) { return tail.worker == worker; });
+    return place.second.empty();
+  });
+  std::erase_if(order_, [worker](const auto& each) { return each.second == worker; });
 }
 
 }  // namespace baton

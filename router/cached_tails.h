@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,15 +18,14 @@ namespace baton {
 
 class CachedTails {
  public:
-  static constexpr size_t kMaxPlaces = 8192;  // with different pages before them; the oldest go
-  static constexpr size_t kMaxTails = 4;      // at a place: the newest
+  static constexpr size_t kMaxTails = 1 << 15;  // the oldest go
+  static constexpr int kOfWorker = 4;           // at a place: each worker's newest
 
-  // The worker has the KV of these tokens: names of their whole pages, and of the beginning before
-  // the first (PageName::Beginning). page_tokens is positive.
-  void Enter(Incarnation worker, const PageName& beginning, std::span<const PageName> names,
-             std::span<const int32_t> tokens, int32_t page_tokens);
+  // The worker has the KV of these tokens, a page at most, behind the page `before`, or behind the
+  // beginning (PageName::Beginning).
+  void Enter(Incarnation worker, const PageName& before, std::vector<int32_t> tokens);
   // Returns how many tokens of a prompt each worker has behind the whole pages in `cached`, less
-  // than a page; who has none is left out.
+  // than a page; who has none is left out. cached: ascending by worker.
   std::vector<CachedPrefix> Find(const PageName& beginning, std::span<const PageName> names,
                                  std::span<const int32_t> tokens,
                                  std::span<const CachedPrefix> cached, int32_t page_tokens) const;
@@ -36,10 +36,9 @@ class CachedTails {
     Incarnation worker = 0;
     std::vector<int32_t> tokens{};
   };
-  void Enter(const PageName& before, Tail tail);
-
   absl::flat_hash_map<PageName, std::vector<Tail>> tails_;  // by the page before
-  std::deque<PageName> order_;                              // of places, the oldest first
+  // Page before and worker of each tail, and of some that are gone: the oldest first.
+  std::deque<std::pair<PageName, Incarnation>> order_;
 };
 
 }  // namespace baton

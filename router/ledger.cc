@@ -29,8 +29,10 @@ void Ledger::Reserve(RequestId request, const Plan& plan, const AttemptSpec& spe
     account.last_chosen = choices_;
     Part& part = account.parts[request];
     if (plan.Computes(worker)) {
+      const PrefillWork work = plan.PrefillWorkAt(worker, spec);
       account.prompts[request] = {
-          .work = plan.PrefillWorkAt(worker, spec), .is_slice = plan.is_relay(), .sent = now};
+          .work = work, .left = work.tokens, .is_slice = plan.is_relay(), .sent = now};
+      account.arrivals.Add(work, now);
       ++n_prompts_;
       if (const int32_t tokens = plan.TokensSent(worker, spec); tokens > 0)
         Add(&account.sending, *(part.sending = TokensTo{plan.decode, tokens}));
@@ -77,6 +79,27 @@ Ledger::Part* Ledger::Find(Incarnation worker, RequestId request) {
 void Ledger::OnPrefillComputed(Incarnation worker, RequestId request) {
   if (const auto account = accounts_.find(worker); account != accounts_.end())
     n_prompts_ -= static_cast<int>(account->second.prompts.erase(request));
+}
+
+// Workers tell what other routers have queued, too: then nothing counts as done.
+void Ledger::OnQueued(Incarnation worker, int64_t tokens, absl::Time seen_until) {
+  const auto account = accounts_.find(worker);
+  if (account == accounts_.end()) return;
+  std::vector<Prompt*> seen;
+  int64_t done = -tokens;
+  for (auto& [request, prompt] : account->second.prompts) {
+    if (prompt.sent > seen_until) continue;
+    seen.push_back(&prompt);
+    done += prompt.left;
+  }
+  std::stable_sort(seen.begin(), seen.end(),
+                   [](const Prompt* a, const Prompt* b) { return a->left < b->left; });
+  if (done < 0) std::reverse(seen.begin(), seen.end());  // was taken too early: goes back
+  for (Prompt* const prompt : seen) {
+    const int64_t before = prompt->left;
+    prompt->left = std::clamp<int64_t>(before - done, 0, prompt->work.tokens);
+    done -= before - prompt->left;
+  }
 }
 
 void Ledger::OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left) {

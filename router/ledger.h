@@ -6,6 +6,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "router/arrival_record.h"
 #include "router/mixed_steps.h"
 #include "router/output_record.h"
 #include "router/policy.h"
@@ -27,6 +28,7 @@ class Ledger {
   };
   struct Prompt {  // still to be computed, or a slice of it
     PrefillWork work;
+    int64_t left = 0;  // tokens of it, as far as the worker has told
     bool is_slice = false;
     absl::Time sent;
   };
@@ -35,7 +37,8 @@ class Ledger {
     absl::btree_map<RequestId, Prompt> prompts;
     std::vector<TokensTo> sending{};  // sums over parts, as the other ones
     int64_t pages_held = 0;
-    RowSums held, running;     // running: of those held, whose decode worker has told a token
+    RowSums held, running;  // running: of those held, whose decode worker has told a token
+    ArrivalRecord arrivals{};
     uint64_t last_chosen = 0;  // number of the last Reserve that took the worker; 0: none
   };
 
@@ -43,6 +46,10 @@ class Ledger {
   void Reserve(RequestId request, const Plan& plan, const AttemptSpec& spec, int32_t page_tokens,
                absl::Time now);
   void OnPrefillComputed(Incarnation worker, RequestId request);  // shortens the worker's queue
+  // The worker has told that so many tokens are queued of the prompts sent before `seen_until`.
+  // What it has done is taken from them in the order in which workers compute: least tokens left
+  // first.
+  void OnQueued(Incarnation worker, int64_t tokens, absl::Time seen_until);
   // The decode worker's token has come: its KV is there.
   void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);
   void OnEnded(int32_t tokens) { outputs_.Add(tokens); }  // a request, with so many tokens

@@ -62,8 +62,9 @@ absl::Status Membership::Join(const WorkerAnnounce& worker, absl::Time now) {
   if (!members_.empty()) RETURN_IF_ERROR(CheckSame(members_.begin()->second.about, worker));
   Member member{worker, {MembershipTable(), transitions_}, now};
   member.load.prefill_cost = worker.prefill_cost;
-  member.clock_us = worker.clock_us;
-  member.clock_at = now;
+  member.load.pages_free = worker.pages_total;
+  member.load.clock_us = worker.clock_us;
+  member.load_at = now;
   members_.try_emplace(worker.incarnation, std::move(member));
   return absl::OkStatus();
 }
@@ -135,8 +136,6 @@ void Membership::OnLoad(Incarnation worker, const WorkerLoad& load, absl::Time n
   std::sort(member.load.links.begin(), member.load.links.end(),
             [](const LinkRate& a, const LinkRate& b) { return a.peer < b.peer; });
   member.load_at = now;
-  member.clock_us = load.clock_us;
-  member.clock_at = now;
   if (load.pages_free >= member.no_room_pages) member.no_room_until = absl::InfinitePast();
   if (load.draining) member.state = MemberState::kDraining;
 }
@@ -190,9 +189,7 @@ void Membership::FillView(ClusterView* view) const {
     if (member.about.role == Role::kPrefill) continue;
     view->decode_workers += member.takes_work();
     view->kv_pages_total += member.about.pages_total;
-    view->kv_pages_free += member.load_at == absl::InfinitePast()
-                               ? member.about.pages_total
-                               : std::min(member.load.pages_free, member.about.pages_total);
+    view->kv_pages_free += member.load.pages_free;
   }
 }
 

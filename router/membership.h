@@ -25,11 +25,8 @@ class Membership {
     // stands still when that reaches the turn's patience. Infinite: no turn has been told.
     absl::Duration turned{}, patience = absl::InfiniteDuration();
     uint64_t turns = 0;
-    WorkerLoad load{};
-    absl::Time load_at = absl::InfinitePast();
-    // The worker's clock, and the router's when it was told.
-    int64_t clock_us = 0;
-    absl::Time clock_at{};
+    WorkerLoad load{};  // before the first one: nothing is queued, and all pages are free
+    absl::Time load_at{};
     absl::Time no_room_until = absl::InfinitePast();
     int32_t no_room_pages = 0;  // that were wanted then
 
@@ -62,7 +59,7 @@ class Membership {
   // the delay of one report.
   int64_t ClockOf(Incarnation worker, absl::Time now) const {
     const Member& member = members_.at(worker);
-    return member.clock_us + absl::ToInt64Microseconds(now - member.clock_at);
+    return member.load.clock_us + absl::ToInt64Microseconds(now - member.load_at);
   }
   // The worker takes nothing new from now on.
   void OnDraining(Incarnation worker) { members_.at(worker).state = MemberState::kDraining; }

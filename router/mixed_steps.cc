@@ -1,8 +1,20 @@
 #include "router/mixed_steps.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace baton {
+namespace {
+
+constexpr double kRounding = 1e-6;
+
+// Returns the tokens that the last of the rows has left, these being spread evenly around their
+// mean.
+double LastLeft(const RowSums& rows) {
+  return rows.mean_left() * 2 * rows.rows / (rows.rows + 1.0);
+}
+
+}  // namespace
 
 MixedSteps::MixedSteps(const StepCost& cost, const RowSums& rows, double itl_stretch,
                        double min_share)
@@ -11,12 +23,14 @@ MixedSteps::MixedSteps(const StepCost& cost, const RowSums& rows, double itl_str
       plain_(cost.Seconds(rows.rows, static_cast<double>(rows.keys))),
       share_(std::max((itl_stretch - 1) * plain_, cost.beside * min_share)),
       rate_(share_ > 0 ? share_ / (plain_ + share_) / std::max(cost.beside, 1e-9) : 1),
-      rows_end_(rows.mean_left() * (plain_ + share_)) {}
+      rows_end_(LastLeft(rows) * (plain_ + share_)) {}
 
 double MixedSteps::Slowed(double work) const {
-  if (rows_.rows == 0) return work;
-  const double beside = std::min(work, rows_end_ * rate_);
-  return beside / rate_ + (work - beside);
+  if (rows_.rows == 0 || work <= 0) return work;
+  const double beside = rows_end_ * rate_;
+  if (work > beside) return rows_end_ + (work - beside);
+  const double steps = std::ceil(work / (rate_ * (plain_ + share_)) - kRounding);
+  return steps * plain_ + cost_.beside * work;
 }
 
 double MixedSteps::Lost(double work) const { return rows_.rows * LostBy(rows_.mean_left(), work); }

@@ -23,8 +23,11 @@ class MixedSteps {
   // step has in any case.
   MixedSteps(const StepCost& cost, const RowSums& rows, double itl_stretch, double min_share);
 
-  // Seconds that prompts take here which take `work` seconds in steps of their own.
+  // Seconds that prompts take here which take `work` seconds in steps of their own: whole steps,
+  // since a token comes at the end of one.
   double Slowed(double work) const;
+  // Seconds until the next step begins, on average.
+  double WaitForStep() const { return rows_.rows > 0 ? plain_ / 2 : 0; }
   // Seconds that all rows lose by them, as long as they live.
   double Lost(double work) const;
   // Seconds that a row with so many tokens left loses.
@@ -35,7 +38,7 @@ class MixedSteps {
   RowSums rows_;
   double plain_, share_;  // seconds of a step: of its rows, and of prompts beside them
   double rate_;           // seconds of work done in a second
-  double rows_end_;       // seconds
+  double rows_end_;       // seconds, until the last of them is expected to end
 };
 
 }  // namespace baton

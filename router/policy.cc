@@ -104,7 +104,8 @@ double FurtherSeconds(const Pair& pair, const AttemptSpec& spec) {
 double GapSeconds(const Pair& pair, const AttemptSpec& spec) {
   if (pair.sink == nullptr || pair.sink->decode_seconds <= 0) return 0;
   const double tokens = pair.sink->decode_seconds / pair.sink->step_seconds;
-  return FurtherSeconds(pair, spec) / tokens;
+  const double besides = FurtherSeconds(pair, spec) - pair.sink->decode_seconds;
+  return pair.sink->gap_seconds + besides / tokens;
 }
 
 // docs/SCHEDULING.md, workers of a request.

@@ -95,6 +95,7 @@ struct Candidate {
   double room_wait_seconds = 0;     // until the promise
   double step_seconds = 0;          // of a step with the attempt's row in it
   double decode_seconds = 0;        // of all tokens after the first
+  double gap_seconds = 0;  // of a step as the row is to meet it, its others coming and going
   // Seconds that prompts computed here beside the row add to that: all that are queued now, or
   // those behind the attempt's own.
   double beside_seconds = 0, local_beside_seconds = 0;
@@ -132,6 +133,7 @@ struct Plan {
   double queue_seconds = 0;           // of these before the prompt begins, one worker alone
   double offset_seconds = 0;          // what such predictions lack (planner/plan_offset.h)
   double gap_seconds = 0;             // predicted, mean time between tokens; 0: unknown
+  double gap_offset_seconds = 0;      // what such predictions lack
   RelayPush push = RelayPush::kNone;  // kNone without a relay
   bool operator==(const Plan&) const = default;
 

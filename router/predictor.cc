@@ -10,50 +10,52 @@
 namespace baton {
 namespace {
 
-// A part sent this shortly before a load report came may not be in it yet.
-constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 // Before any worker has measured itself.
 constexpr double kUnknownTokenSeconds = 1e-3;
 constexpr double kUnknownStepSeconds = 0.02;
+// Share of a worker's time that prompts which come later are taken to have at most.
+constexpr double kMaxBusy = .7;
 
 // Seconds of a worker's queue, in steps of their own: all, and what runs before a prompt of
-// `tokens`, or before a slice of it. By the ledger, less what the worker reports as done, without
-// trusting the report about parts it may not have seen, and less what has been computed since of
-// the step under way: the worker reports between steps. A slice waits for the slices that are
-// there, and so for what passes them. A prompt waits for the step under way of a longer one, too.
+// `tokens`, or before a slice of it; by what is left of each prompt (Ledger), less what has been
+// computed since of the step under way: the worker reports between steps. A slice waits for the
+// slices that are there, and so for what passes them. A prompt waits for the step under way of a
+// longer one, too.
 struct QueueSeconds {
   double all = 0, ahead = 0;
+  // Prompts that are longer as a whole. Some of which little is left count too: by what is left,
+  // relays would be chosen more near saturation than pays (replay_test).
+  int passed = 0;
 };
 
 QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
                      const PrefillCost& cost, int32_t tokens, bool is_slice, absl::Time now) {
   int64_t longest = tokens;
   for (const auto& [request, prompt] : account.prompts)
-    if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.work.tokens);
+    if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.left);
   PrefillWork all, ahead;
   absl::Time all_since = absl::InfiniteFuture(), ahead_since = absl::InfiniteFuture();
-  PrefillWork reported{.tokens = worker.load.prefill_queued_tokens,
-                       .pairs = worker.load.prefill_queued_pairs};
+  int passed = 0;
   for (const auto& [request, prompt] : account.prompts) {
-    all += prompt.work;
+    if (prompt.left == 0) continue;  // its token is on its way
+    const PrefillWork left = prompt.work.Last(prompt.left);
+    all += left;
     all_since = std::min(all_since, prompt.sent);
-    if (prompt.work.tokens <= longest) {
-      ahead += prompt.work;
-      ahead_since = std::min(ahead_since, prompt.sent);
-    }
-    if (prompt.sent > worker.load_at - kReportLag) reported += prompt.work;
+    passed += prompt.work.tokens > tokens;
+    if (prompt.left > longest) continue;
+    ahead += left;
+    ahead_since = std::min(ahead_since, prompt.sent);
   }
-  const PrefillWork& queued = all.tokens < reported.tokens ? all : reported;
-  const double queued_seconds = WorkSeconds(cost, queued);
-  const double ahead_seconds =
-      std::max(0.0, WorkSeconds(cost, ahead) - (WorkSeconds(cost, all) - queued_seconds));
+  const double all_seconds = WorkSeconds(cost, all), ahead_seconds = WorkSeconds(cost, ahead);
   // Beside rows a step takes few prompt tokens.
   const double of_step =
-      account.running.rows > 0 ? 0 : std::min(worker.load.prompt_step_seconds, queued_seconds);
+      account.running.rows > 0 ? 0 : std::min(worker.load.prompt_step_seconds, all_seconds);
   const absl::Time began = std::max(worker.load_at, all_since);
   const double done = std::clamp(absl::ToDoubleSeconds(now - began), 0.0, of_step);
   const double of_longer = ahead_since <= began ? 0 : of_step;
-  return {.all = queued_seconds - done, .ahead = std::max(0.0, ahead_seconds + of_longer - done)};
+  return {.all = all_seconds - done,
+          .ahead = std::max(0.0, ahead_seconds + of_longer - done),
+          .passed = passed};
 }
 
 // A first token that is the last one needs no place in the context.
@@ -95,6 +97,11 @@ void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double r
 void Predictor::OnUsualFirstToken(const Plan& plan, double ratio) {
   if (ratio > 0)
     offsets_.Add(KindOf(plan), plan.first_token_seconds, ratio * plan.first_token_seconds);
+}
+
+void Predictor::OnGaps(const Plan& plan, double seconds) {
+  if (plan.gap_seconds > 0 && seconds > 0)
+    gap_offsets_.Add(KindOf(plan), plan.gap_seconds, seconds);
 }
 
 absl::Duration Predictor::Expected(const Plan& plan, const AttemptSpec& spec) const {
@@ -155,12 +162,12 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const double alone_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
   const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false, now);
   const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true, now);
-  out.ahead_seconds = mixed.Slowed(queue.ahead);
-  out.slice_ahead_seconds = mixed.Slowed(of_slice.ahead);
-  out.prompt_seconds = mixed.Slowed(queue.ahead + alone_seconds) - out.ahead_seconds;
+  const double slowed = mixed.Slowed(queue.ahead);
+  out.ahead_seconds = mixed.WaitForStep() + slowed;
+  out.slice_ahead_seconds = mixed.WaitForStep() + mixed.Slowed(of_slice.ahead);
+  out.prompt_seconds = mixed.Slowed(queue.ahead + alone_seconds) - slowed;
   out.uncached_seconds = mixed.Slowed(out.cost.Alone(spec.n_prompt, 0));
-  for (const auto& [request, prompt] : account.prompts)
-    out.passed += prompt.work.tokens > own_tokens;
+  out.passed = queue.passed;
   out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(alone_seconds);
   out.rows = account.held.rows;
   if (spec.prefill_only()) return out;
@@ -171,12 +178,18 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const RowSums& rows = account.held;
   out.step_seconds = step.Seconds(rows.rows + 1, static_cast<double>(rows.keys) + keys);
   out.decode_seconds = tokens * out.step_seconds;
+  // Some of those that wait for their KV come too late to meet the row, and rows end meanwhile.
+  out.gap_seconds = step.Seconds(1 + (rows.rows + account.running.rows) / 2.0,
+                                 keys + static_cast<double>(rows.keys + account.running.keys) / 2);
   out.beside_seconds = mixed.LostBy(tokens, queue.all);
   out.local_beside_seconds = mixed.LostBy(tokens, queue.all - queue.ahead);
   out.row_delay_seconds =
       rows.rows * std::min(tokens, rows.mean_left()) * (step.row + step.key * keys);
-  out.room_wait_seconds = std::max(RoomWaitSeconds(about, account, spec, out.step_seconds),
-                                   absl::ToDoubleSeconds(worker.no_room_until - now));
+  // A promise that counts on cached pages is given between two steps.
+  const bool holds_pages = spec.PrefillTokensAt(out.worker) < spec.n_prompt;
+  out.room_wait_seconds = std::max({RoomWaitSeconds(about, account, spec, out.step_seconds),
+                                    absl::ToDoubleSeconds(worker.no_room_until - now),
+                                    holds_pages ? mixed.WaitForStep() : 0});
   return out;
 }
 
@@ -207,9 +220,22 @@ bool Predictor::Fits(const AttemptSpec& spec) const {
 std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
                                       const std::vector<Incarnation>& avoid, absl::Time now) const {
   std::optional<Plan> plan = Best(spec, avoid, now);
-  if (plan && !plan->is_relay())
-    plan->offset_seconds = offsets_.Of(KindOf(*plan), plan->first_token_seconds);
+  if (plan && !plan->is_relay()) {
+    plan->offset_seconds =
+        offsets_.Of(KindOf(*plan), plan->first_token_seconds) + PassedSeconds(*plan, spec, now);
+  }
+  if (plan) plan->gap_offset_seconds = gap_offsets_.Of(KindOf(*plan), plan->gap_seconds);
   return plan;
+}
+
+// Shorter prompts come while the prompt waits and is computed, as recent ones did; others come
+// while these are computed, and so on: a geometric series.
+double Predictor::PassedSeconds(const Plan& plan, const AttemptSpec& spec, absl::Time now) const {
+  const ArrivalRecord::Rate rate =
+      ledger_.At(plan.prefill()).arrivals.Shorter(spec.ComputedTokensAt(plan.prefill()), now);
+  const PrefillCost cost = CostAt(members_.At(plan.prefill()), Known());
+  const double busy = std::min(cost.Work(rate.tokens, rate.pairs), kMaxBusy);
+  return plan.first_token_seconds * busy / (1 - busy);
 }
 
 std::optional<Plan> Predictor::Best(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,

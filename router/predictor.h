@@ -39,10 +39,14 @@ class Predictor {
   // Does so with a plan of one worker that found cached what was expected: later predictions of its
   // kind are corrected by what this one lacked.
   void OnUsualFirstToken(const Plan& plan, double ratio);
+  // Does so with the mean time between tokens of a request that was not dispatched again.
+  void OnGaps(const Plan& plan, double seconds);
 
  private:
   std::optional<Plan> Best(const AttemptSpec& spec, const std::vector<Incarnation>& avoid,
                            absl::Time now) const;
+  // Seconds by which prompts that come later make the first token later.
+  double PassedSeconds(const Plan& plan, const AttemptSpec& spec, absl::Time now) const;
   struct KnownCosts {  // for workers that have not measured theirs
     PrefillCost prefill;
     StepCost step;
@@ -59,7 +63,7 @@ class Predictor {
   const Membership& members_;
   const Ledger& ledger_;
   PlanRecord record_;
-  PlanOffset offsets_;
+  PlanOffset offsets_, gap_offsets_;
 };
 
 }  // namespace baton

@@ -15,6 +15,8 @@ struct PrefillWork {
 
   // `tokens` of a prompt behind `before` tokens that are cached or computed elsewhere.
   static PrefillWork Of(int32_t tokens, int32_t before);
+  // Returns the work of a slice's last `left` tokens, at most of all.
+  PrefillWork Last(int64_t left) const;
   PrefillWork& operator+=(const PrefillWork& other);
 };
 

@@ -71,6 +71,20 @@ std::vector<int32_t> Request::Tokens() const {
   return tokens;
 }
 
+std::vector<int32_t> Request::Tokens(size_t begin, size_t end) const {
+  std::vector<int32_t> tokens;
+  size_t before = 0;
+  for (const std::vector<int32_t>* part : {&wanted_.prompt, &produced_}) {
+    const auto within = [&](size_t at) {
+      return part->begin() +
+             static_cast<ptrdiff_t>(std::clamp(at, before, before + part->size()) - before);
+    };
+    if (begin < end) tokens.insert(tokens.end(), within(begin), within(end));
+    before += part->size();
+  }
+  return tokens;
+}
+
 AttemptSpec Request::NextSpec() const {
   return {.n_prompt = next_position(),
           .max_tokens = tokens_left(),

@@ -59,6 +59,8 @@ class Request {
   static constexpr int kMaxPreemptions = 3;
   // The prompt and the tokens generated so far, before End.
   std::vector<int32_t> Tokens() const;
+  // Returns those from `begin` on, up to `end` or the last one.
+  std::vector<int32_t> Tokens(size_t begin, size_t end) const;
   // True if the log-probabilities of the prompt are still to be told, which is with the first
   // token.
   bool is_scored() const { return wanted_.prompt_logprobs >= 0; }

@@ -12,6 +12,8 @@ namespace {
 
 // Looks at the workers' silence within the time it may last.
 constexpr int kPulses = 4;
+// A part sent this shortly before a load report came may not be in it yet.
+constexpr absl::Duration kReportLag = absl::Milliseconds(50);
 
 // Checks against the same table as the wire, which therefore never refuses what passes here.
 absl::Status CheckRequest(const GenerateRequest& request) {
@@ -115,7 +117,6 @@ std::vector<WorkerView> Router::Workers() const {
   std::vector<WorkerView> workers;
   for (const auto& [id, member] : cluster_.members.all()) {
     const Ledger::Account& account = cluster_.ledger.At(id);
-    const bool has_told = member.load_at != absl::InfinitePast();
     workers.push_back({.name = member.about.name,
                        .incarnation = id,
                        .role = member.about.role,
@@ -127,7 +128,7 @@ std::vector<WorkerView> Router::Workers() const {
                        .decode_waiting = member.load.decode_waiting,
                        .max_batch = member.about.max_batch,
                        .pages_total = member.about.pages_total,
-                       .pages_free = has_told ? member.load.pages_free : member.about.pages_total,
+                       .pages_free = member.load.pages_free,
                        .pages_promised = account.pages_held,
                        .heard_at = member.heard_at,
                        .links = LinksOf(cluster_.members, member, account)});
@@ -204,6 +205,7 @@ absl::Status Router::On(Incarnation worker, const WorkerAnnounce& announce, absl
 absl::Status Router::On(Incarnation worker, const WorkerLoad& load, absl::Time now) {
   RETURN_IF_ERROR(cluster_.members.CheckLoad(worker, load));
   cluster_.members.OnLoad(worker, load, now);
+  cluster_.ledger.OnQueued(worker, load.prefill_queued_tokens, now - kReportLag);
   cluster_.sizing.Update(cluster_.members.Typical(), now);
   return absl::OkStatus();
 }
@@ -377,15 +379,20 @@ void Router::Retry(Request& request, const AttemptFailure& failure, absl::Time n
 }
 
 void Router::End(Request& request, const absl::StatusOr<EndReason>& how, absl::Time now) {
-  effects_.push_back(EmitEnd{.request_id = request.id(),
-                             .reason = how.value_or(EndReason::kFailed),
-                             .status = how.status(),
-                             .timeline = request.MakeTimeline(now)});
+  Timeline timeline = request.MakeTimeline(now);
   if (const auto n_made = static_cast<int32_t>(request.produced().size()); how.ok() && n_made > 0) {
     cluster_.ledger.OnEnded(n_made);
     dispatch_.NoteTails(request);
+    if (request.dispatched() && request.epoch() == 1 && n_made > 1)
+      cluster_.predictor.OnGaps(
+          request.attempt()->plan(),
+          absl::ToDoubleSeconds((timeline.total - timeline.ttft) / (n_made - 1)));
     cluster_.sizing.OnEnded(static_cast<int32_t>(request.wanted().prompt.size()), n_made, now);
   }
+  effects_.push_back(EmitEnd{.request_id = request.id(),
+                             .reason = how.value_or(EndReason::kFailed),
+                             .status = how.status(),
+                             .timeline = std::move(timeline)});
   if (request.dispatched()) dispatch_.Cancel(request);
   request.End(now);
   if (request.has_open_parts())

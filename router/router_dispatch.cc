@@ -134,23 +134,28 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
 // The worker of the prompt has its KV, and the one that decoded has that of all tokens but the
 // last. What they have lost of it since, or of another RoPE range, makes a prediction wrong and no
 // more.
-void RouterDispatch::NoteTails(const Request& request) {
+// The names of its pages were made when it was dispatched, and only new ones are made here: texts
+// are long, and all requests wait meanwhile.
+void RouterDispatch::NoteTails(Request& request) {
   if (!ReusesKv(request) || !request.dispatched() || request.produced().empty()) return;
   const GenerateRequest& wanted = request.wanted();
   const Plan& plan = request.attempt()->plan();
-  const std::vector<int32_t> tokens = request.Tokens();
-  const std::vector<PageName> names = cluster_.prefixes.NamesOf(
-      tokens, std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt);
-  const int32_t page_tokens = cluster_.members.page_tokens();
-  if (page_tokens == 0) return;
-  const auto enter = [&](Incarnation worker, size_t n_tokens) {
-    const size_t whole = std::min(names.size(), n_tokens / static_cast<size_t>(page_tokens));
+  const auto page = static_cast<size_t>(cluster_.members.page_tokens());
+  const size_t n_tokens = wanted.prompt.size() + request.produced().size();
+  std::vector<PageName>& names = request.pages;
+  if (page == 0 || names.size() * page > n_tokens) return;
+  cluster_.prefixes.Extend(request.Tokens(names.size() * page, n_tokens),
+                           std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt,
+                           &names);
+  const auto enter = [&](Incarnation worker, size_t end) {
     cluster_.tails.Enter(worker, PageName::Beginning(wanted.cache_salt, false),
-                         std::span(names).first(whole), std::span(tokens).first(n_tokens),
-                         page_tokens);
+                         request.Tokens(0, std::min(page, end)));
+    if (const size_t whole = std::min(names.size(), end / page); whole > 0)
+      cluster_.tails.Enter(worker, names[whole - 1],
+                           request.Tokens(whole * page, std::min((whole + 1) * page, end)));
   };
-  enter(plan.prefill(), wanted.prompt.size());
-  if (plan.decode != 0) enter(plan.decode, tokens.size() - 1);
+  if (plan.prefill() != plan.decode) enter(plan.prefill(), wanted.prompt.size());
+  if (plan.decode != 0) enter(plan.decode, n_tokens - 1);
 }
 
 // A promise of kv_pages at `sink`; promise_pages is 0 for a rank, which names pages it has.

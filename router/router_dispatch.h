@@ -31,7 +31,7 @@ class RouterDispatch {
   // Cancels the running attempt's parts and releases what they took.
   void Cancel(const Request& request) { TakeBack(request, std::nullopt); }
   // Remembers what its workers have cached of an ended request behind whole pages.
-  void NoteTails(const Request& request);
+  void NoteTails(Request& request);
   // True if Retry may put another worker in place of one of the attempt's, whichever is at fault.
   bool MayMend(const Request& request, absl::Time now) const;
   // Returns why a late relay is to be given up, if it is late by several times what one worker

@@ -128,7 +128,7 @@ void RunningRequest::Log(const FinishedRequest& f) const {
       "prefill queue %.2f  prefill %.2f  transfer %.2f  decode queue %.2f  decode %.2f  "
       "ttft %.2f  total %.2f  unaccounted %.2f  via %s%s %s  attempts %d  ranks %d  rounds %d  "
       "slices %s  push %s  "
-      "first token %.2f predicted %s of it queue %.2f",
+      "first token %.2f predicted %s of it queue %.2f  between tokens %.2f predicted %.2f",
       log_name(), f.http_status, std::string(f.finish), f.n_prompt, t.reused_tokens, f.n_tokens,
       f.n_choices, Ms(f.text_time), Ms(t.router_queue), Ms(t.prefill_queue), Ms(t.prefill),
       Ms(t.transfer), Ms(t.decode_queue), Ms(t.decode), Ms(t.ttft), Ms(f.total),
@@ -139,7 +139,8 @@ void RunningRequest::Log(const FinishedRequest& f) const {
       t.slices.empty() ? "-" : absl::StrJoin(t.slices, ","), std::string(NameOf(t.push)),
       Ms(t.took),
       t.predicted > absl::ZeroDuration() ? absl::StrFormat("%.2f", Ms(t.predicted)) : "-",
-      Ms(t.predicted_queue));
+      Ms(t.predicted_queue), f.n_tokens > 1 ? Ms((t.total - t.ttft) / (f.n_tokens - 1)) : 0,
+      Ms(t.predicted_gap));
 }
 
 }  // namespace baton

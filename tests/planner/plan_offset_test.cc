@@ -37,11 +37,11 @@ TEST_CASE("prompts that others held up, fewer than half, change nothing; a new s
   CHECK(offsets.Of(kLocal, 1e-2) == Approx(5e-3));
 }
 
-TEST_CASE("a prediction keeps a quarter of itself, however much is found cached") {
+TEST_CASE("a prediction keeps half of itself, however much is found cached") {
   PlanOffset offsets;
   for (int i = 0; i < 10; ++i) offsets.Add(kLocal, 2e-2, 6e-3);
-  CHECK(offsets.Of(kLocal, 2e-2) == Approx(-1.4e-2));
-  CHECK(offsets.Of(kLocal, 4e-3) == Approx(-3e-3));
+  CHECK(offsets.Of(kLocal, 4e-2) == Approx(-1.4e-2));
+  CHECK(offsets.Of(kLocal, 4e-3) == Approx(-2e-3));
 }
 
 }  // namespace

@@ -73,6 +73,11 @@ TEST_CASE("one walk finds what each worker has of a prompt, without its last tok
   CHECK(c.Found(33, 1000) == ThreeCaches::Prefixes{{kThird, 32}});
   CHECK(c.Found(33, 1).empty());
   CHECK(c.NamesOf({}, 1, 0).empty());
+  // Names may be made in pieces, as the text grows.
+  std::vector<PageName> names = c.NamesOf(Tokens(40), 1, 0);
+  const std::vector<int32_t> text = Tokens(100);
+  c.Extend(std::span(text).subspan(names.size() * 16), 1, 0, &names);
+  CHECK(names == c.NamesOf(text, 1, 0));
   CHECK(c.Find({}).empty());
   // A page in the middle is lost: what follows it is not found.
   CHECK(c.Tell(kFirst, {.lost = {PagesAt(5)[1]}}) == "");

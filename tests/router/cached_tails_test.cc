@@ -1,9 +1,9 @@
 // Tails behind whole pages, which workers can copy, are remembered by the tokens themselves.
 #include "router/cached_tails.h"
 
+#include <algorithm>
 #include <numeric>
 
-#include "common/check.h"
 #include "tests/support/cached_pages.h"
 
 #include <catch2/catch.hpp>  // last
@@ -27,7 +27,11 @@ std::vector<PageName> Names(const std::vector<int32_t>& tokens) {
 
 struct TailsFixture {
   void Enter(Incarnation worker, const std::vector<int32_t>& tokens) {
-    tails.Enter(worker, kBeginning, Names(tokens), tokens, kPage);
+    const std::vector<PageName> names = Names(tokens);
+    const auto whole = std::ssize(names) * kPage,
+               first = std::min(std::ssize(tokens), ptrdiff_t{kPage});
+    tails.Enter(worker, kBeginning, {tokens.begin(), tokens.begin() + first});
+    if (!names.empty()) tails.Enter(worker, names.back(), {tokens.begin() + whole, tokens.end()});
   }
   std::vector<CachedPrefix> Find(const std::vector<int32_t>& tokens,
                                  const std::vector<CachedPrefix>& cached) const {
@@ -69,15 +73,19 @@ TEST_CASE("prompts with one beginning share a part of their first page") {
   CHECK(f.tails.Find(PageName::Beginning(8, false), {}, Text(12), {}, kPage).empty());
 }
 
-TEST_CASE("the newest texts of a place and the newest places are remembered") {
+TEST_CASE("of each worker the newest texts of a place are remembered, and the newest of all") {
   TailsFixture f;
   for (int32_t i = 0; i < 6; ++i) f.Enter(kOne, Text(10, 100 * i));
   CHECK(f.Find(Text(10, 500), {}) == Found{{kOne, 10}});
   CHECK(f.Find(Text(10, 0), {}).empty());
+  // Texts of others at the same place, such as behind a template that all prompts have, do not make
+  // it forget.
+  for (Incarnation worker = 100; worker < 110; ++worker) f.Enter(worker, Text(10, 900));
+  CHECK(f.Find(Text(10, 500), {}) == Found{{kOne, 10}});
   for (int32_t i = 0; i < 2; ++i) f.Enter(kTwo, Text(10, 500));  // the same once more
   CHECK(f.Find(Text(10, 500), {}) == Found{{kOne, 10}, {kTwo, 10}});
-  for (size_t i = 0; i < CachedTails::kMaxPlaces; ++i)
-    f.tails.Enter(kTwo, PageName::Beginning(i + 100, false), {}, Text(10), kPage);
+  for (size_t i = 0; i < CachedTails::kMaxTails; ++i)
+    f.tails.Enter(kTwo, PageName::Beginning(i + 100, false), Text(10));
   CHECK(f.Find(Text(10, 500), {}).empty());
 }
 

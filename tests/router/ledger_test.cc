@@ -74,6 +74,33 @@ TEST_CASE("a worker that does both has one part") {
   CHECK(ledger.pages_held() == 0);
 }
 
+TEST_CASE("what a worker has computed is taken from the prompts that go first") {
+  Ledger ledger;
+  const auto left = [&](RequestId request) { return ledger.At(kTail).prompts.at(request).left; };
+  const auto told = [&](int64_t tokens, absl::Duration after = absl::Seconds(1)) {
+    ledger.OnQueued(kTail, tokens, kNow + after);
+  };
+  Reserve(ledger, 1);
+  ledger.Reserve(2, {.slices = {{kTail, 30}}, .decode = kDecode}, {.n_prompt = 30, .max_tokens = 2},
+                 kPage, kNow + absl::Milliseconds(1));
+  told(50);
+  CHECK(left(1) == 40);
+  CHECK(left(2) == 10);
+  told(25);
+  CHECK(left(1) == 25);
+  CHECK(left(2) == 0);
+  told(25, absl::ZeroDuration());  // the second one was not there yet
+  CHECK(left(1) == 25);
+  told(60);  // prompts that another router has sent, or that came late
+  CHECK(left(1) == 40);
+  CHECK(left(2) == 20);
+  told(1000);
+  CHECK(left(2) == 30);
+  CHECK(ledger.At(kTail).prompts.at(1).work.Last(left(1)).pairs == CausalPairs(40, 0));
+  CHECK(ledger.At(kTail).prompts.at(1).work.Last(10).pairs == CausalPairs(10, 30));
+  ledger.OnQueued(77, 1, kNow);  // unknown
+}
+
 TEST_CASE("KV is under way until the decode worker has told a token; then its row runs") {
   Ledger ledger;
   Reserve(ledger, 1);

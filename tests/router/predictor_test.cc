@@ -25,6 +25,7 @@ struct PredictorFixture {
   }
   void Load(Incarnation worker, const WorkerLoad& load, absl::Duration after = absl::Seconds(1)) {
     members.OnLoad(worker, load, kNow + after);
+    ledger.OnQueued(worker, load.prefill_queued_tokens, kNow + after - absl::Milliseconds(50));
   }
   Plan Choose(const AttemptSpec& spec = kSpec, const std::vector<Incarnation>& avoid = {}) const {
     const std::optional<Plan> plan = predictor.Choose(spec, avoid, kNow);
@@ -79,8 +80,7 @@ TEST_CASE("before a prompt go those that are not longer; the longer ones are pas
   f.Reserve(1, kP1, {.n_prompt = 50, .max_tokens = 10});
   f.Reserve(2, kP1, {.n_prompt = 300, .max_tokens = 10});
   const Candidate worker = f.At(kP1);
-  CHECK(worker.ahead_seconds ==
-        Approx(0).margin(1e-9));  // the report of a second later has none queued
+  CHECK(worker.ahead_seconds == Approx(0.05));
   CHECK(worker.passed == 1);
   CHECK(worker.prompt_seconds == Approx(0.1));
   CHECK(worker.prompt_delay_seconds == Approx(0.1));
@@ -99,6 +99,55 @@ TEST_CASE("a report shortens the queue, but not by parts that it may not have se
   load.prefill_queued_tokens = 5000;  // never more than the ledger
   f.Load(kP1, load, absl::Seconds(1));
   CHECK(f.At(kP1).ahead_seconds == Approx(0.1));
+}
+
+TEST_CASE("of a long prompt that is nearly computed a shorter one awaits the rest") {
+  PredictorFixture f;
+  f.Reserve(1, kP1, {.n_prompt = 300, .max_tokens = 10});
+  f.Reserve(2, kP1, {.n_prompt = 600, .max_tokens = 10});
+  WorkerLoad load = MeasuredLoad(1000);
+  load.prefill_queued_tokens = 660;  // 60 of the shorter one
+  f.Load(kP1, load);
+  CHECK(f.At(kP1).ahead_seconds == Approx(0.06));
+  CHECK(f.At(kP1).passed == 2);  // longer as a whole
+  load.prefill_queued_tokens = 90;  // of the other one
+  f.Load(kP1, load);
+  CHECK(f.At(kP1).ahead_seconds == Approx(0.09));
+  CHECK(f.At(kP1).passed == 1);
+}
+
+TEST_CASE("shorter prompts that come later are in what is told of a plan, not in its score") {
+  PredictorFixture f;
+  f.Load(kP1, MeasuredLoad(1000));
+  const AttemptSpec shorter{.n_prompt = 40, .max_tokens = 10};
+  const double before = f.Choose().score;
+  CHECK(f.Choose().offset_seconds == 0);
+  for (RequestId request = 1; request <= 100; ++request) {  // 4 s of work, of which 20 s tell
+    f.Reserve(request, kP1, shorter);
+    f.Reserve(1000 + request, kP2, {.n_prompt = 1000, .max_tokens = 10});
+    for (const Incarnation worker : {kP1, kP2})
+      f.ledger.OnPrefillComputed(worker, worker == kP1 ? request : 1000 + request);
+    f.ledger.Release(request, {.slices = {{kP1, 40}}, .decode = kDecode});
+    f.ledger.Release(1000 + request, {.slices = {{kP2, 1000}}, .decode = kDecode});
+  }
+  const Plan on_one = f.Choose(kSpec, {kP2}), on_two = f.Choose(kSpec, {kP1});
+  CHECK(on_one.score == Approx(before));
+  CHECK(on_one.offset_seconds == Approx(0.1 * .2 / (1 - .2)));
+  CHECK(on_two.offset_seconds == 0);  // longer ones do not pass it
+}
+
+TEST_CASE(
+    "what the time between tokens lacked is in the next one that is told, not in the choice") {
+  Measured f;
+  WorkerLoad load = MeasuredLoad(1000);
+  load.step_cost = {.base = 1e-3};
+  f.Load(kDecode, load);
+  const Plan first = f.Choose();
+  CHECK(first.gap_seconds == Approx(1e-3));
+  CHECK(first.gap_offset_seconds == 0);
+  f.predictor.OnGaps(first, 1.5e-3);
+  CHECK(f.Choose().gap_offset_seconds == Approx(.5e-3));
+  CHECK(f.Choose().score == Approx(first.score));
 }
 
 TEST_CASE("a decode worker without room makes wait, by the ledger or by its word") {
@@ -151,6 +200,13 @@ TEST_CASE(
   CHECK(f.At(77).row_delay_seconds == Approx(2 * 9 * 1e-3));
   f.ledger.Release(2, {.slices = {{kP1, 100}}, .decode = 77});
   // A row that ends soon: the rest is as fast as without it.
+  CHECK(f.At(77, {.n_prompt = 1, .max_tokens = 10}).prompt_seconds ==
+        Approx(10e-3 + 2e-3));                    // a step of its own
+  CHECK(f.At(77).ahead_seconds == Approx(5e-3));  // half of the one under way
+  // Cached pages are held for a promise between two steps.
+  CHECK(f.At(77).room_wait_seconds == 0);
+  const AttemptSpec next_turn{.n_prompt = 100, .max_tokens = 10, .cached = {{77, 48}}};
+  CHECK(f.At(77, next_turn).room_wait_seconds == Approx(5e-3));
   f.ledger.OnTokensLeft(77, 1, 8);
   CHECK(f.At(77).prompt_seconds == Approx(8 * 12.5e-3 + 0.1 - 8 * 1.25e-3));
   CHECK(f.At(77).prompt_delay_seconds == Approx(8 * 2.5e-3));

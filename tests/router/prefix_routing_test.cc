@@ -73,9 +73,11 @@ struct PrefixRoutingFixture : RouterHarness {  // two prefill workers and a deco
       REQUIRE(Report(worker, {computed, Token(id, n_prompt, 7), baton::Ended(id, true)}).ok());
     }
     CHECK(End(id).timeline.reused_tokens == reused_tokens);
+    predicted = End(id).timeline.predicted;
     return ranks;
   }
 
+  absl::Duration predicted{};  // of the last run
   std::set<Incarnation> reuse;
   std::map<Incarnation, uint64_t> numbers;
   std::map<Incarnation, std::set<PageName>> told;
@@ -101,6 +103,14 @@ TEST_CASE("a prompt goes to the worker that has computed its beginning") {
   REQUIRE(first.size() == 1);
   for (const int32_t n_prompt : {600, 700, 500, 1000})
     CHECK(r.Run(n_prompt, n_prompt - 20) == first);  // otherwise workers would alternate
+}
+
+TEST_CASE("a next prompt is predicted without what its worker has behind whole pages") {
+  PrefixRoutingFixture r;
+  r.Run(500);  // 31 pages and 4 tokens
+  CHECK(absl::ToDoubleMilliseconds(r.predicted) == Approx(50));
+  r.Run(508, 500);
+  CHECK(absl::ToDoubleMilliseconds(r.predicted) == Approx(0.8));
 }
 
 TEST_CASE("a prompt that is scored reuses nothing, which is no sign that nothing is cached") {

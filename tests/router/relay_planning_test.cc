@@ -261,7 +261,9 @@ TEST_CASE("shorter prompts go before a prompt, longer ones do not; of relays eve
   r.Cancel(half);
   const Timeline timeline = r.End(half).timeline;
   CHECK(timeline.slices == std::vector<int32_t>{3000});
-  CHECK(absl::ToDoubleMilliseconds(timeline.predicted) == Approx(AloneMs(30) + AloneMs(3000)));
+  // Short ones may come meanwhile, as they came before.
+  CHECK(absl::ToDoubleMilliseconds(timeline.predicted) ==
+        Approx(AloneMs(30) + AloneMs(3000)).epsilon(1e-4));
 }
 
 TEST_CASE("what a relay costs in all counts for prompts to come where recent ones had to wait") {

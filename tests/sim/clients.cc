@@ -289,7 +289,13 @@ void Clients::NoteForetold(const Timeline& timeline, Request* request) {
   request->foretold = {.predicted = absl::ToDoubleSeconds(timeline.predicted),
                        .took = absl::ToDoubleSeconds(timeline.took),
                        .predicted_gap = absl::ToDoubleSeconds(timeline.predicted_gap),
-                       .gap = gaps > 0 ? gap_us / gaps / 1e6 : 0};
+                       .gap = gaps > 0 ? gap_us / gaps / 1e6 : 0,
+                       .predicted_queue = absl::ToDoubleSeconds(timeline.predicted_queue),
+                       .queue = absl::ToDoubleSeconds(timeline.prefill_queue),
+                       .compute = absl::ToDoubleSeconds(timeline.prefill),
+                       .reused_tokens = timeline.reused_tokens,
+                       .prefill_worker = timeline.prefill_worker,
+                       .decode_worker = timeline.decode_worker};
 }
 
 std::vector<Foretold> Clients::Predictions() const {

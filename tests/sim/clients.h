@@ -33,6 +33,10 @@ struct ClientCounts {
 struct Foretold {
   double predicted = 0, took = 0;     // from the attempt to the first token
   double predicted_gap = 0, gap = 0;  // mean time between tokens
+  // Parts of the time to the first token: before the prompt is computed, and while it is.
+  double predicted_queue = 0, queue = 0, compute = 0;
+  int32_t reused_tokens = 0;
+  std::string prefill_worker{}, decode_worker{};
   double ttft_error() const { return std::abs(took / predicted - 1); }
   double gap_error() const { return std::abs(gap / predicted_gap - 1); }
 };

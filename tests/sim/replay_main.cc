@@ -1,6 +1,6 @@
 // baton_replay: runs a trace on a modelled cluster, with relays on and off (replay.h).
 //   baton_replay TRACE [--scale-lengths 1/32] [--scale-time 0.4,0.6,1,2] [--seeds N] [--requests N]
-//                [--prefill N] [--ranks N] [--relay-from TOKENS] [--local 0|1]
+//                [--prefill N] [--ranks N] [--relay-from TOKENS] [--local 0|1] [--foretold FILE]
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
 constexpr char kUsage[] =
     "usage: baton_replay TRACE [--scale-lengths X] [--scale-time X,X..] [--seeds N]\n"
     "                    [--requests N] [--prefill N] [--ranks N] [--relay-from TOKENS]\n"
-    "                    [--local 0|1]\n";
+    "                    [--local 0|1] [--foretold FILE]\n";
 
 struct Arguments {
   TraceOptions trace;
@@ -28,6 +28,7 @@ struct Arguments {
   int seeds = 3;
   int relay_from = kShippedRelayMinTokens;
   int local = 1;
+  std::string foretold;  // file with a line per request of the runs without relays; empty: none
   ReplayCluster cluster;
 };
 
@@ -63,6 +64,7 @@ bool Parse(int argc, char** argv, Arguments* out) {
       if (name == flag && (known = true) &&
           (!absl::SimpleAtoi(argv[i], value) || *value < (name == "--local" ? 0 : 1)))
         return false;
+    if (name == "--foretold" && (known = true)) out->foretold = argv[i];
     if (name == "--scale-time") known = ParseScales(argv[i], &out->time_scales);
     if (name == "--scale-lengths") known = absl::SimpleAtod(argv[i], &out->trace.length_scale);
     if (!known) return false;
@@ -81,6 +83,19 @@ std::string Errors(const ReplayResult& result) {
                          100 * result.GapErrors().percentile(90));
 }
 
+// Writes a line per request: when it came, what it asked for, what was predicted and what came.
+void Write(std::FILE* file, double time_scale, const std::vector<LoadRequest>& requests,
+           const ReplayResult& result) {
+  for (size_t i = 0; i < result.foretold.size(); ++i) {
+    const Foretold& each = result.foretold[i];
+    absl::FPrintF(file, "%g\t%.3f\t%d\t%d\t%d\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t%s\t%s\n",
+                  time_scale, requests[i].start_s, requests[i].prompt.size(), each.reused_tokens,
+                  requests[i].max_tokens, each.predicted, each.took, each.predicted_gap, each.gap,
+                  each.predicted_queue, each.queue, each.compute, each.prefill_worker,
+                  each.decode_worker);
+  }
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
@@ -88,6 +103,13 @@ int Main(int argc, char** argv) {
     return 1;
   }
   SetLog(LogLevel::kError, "replay");
+  std::FILE* const foretold =
+      arguments.foretold.empty() ? nullptr : std::fopen(arguments.foretold.c_str(), "w");
+  if (foretold != nullptr)
+    std::fputs(
+        "time x\tcame s\tprompt\treused\tmax tokens\tpredicted s\ttook s\tpredicted gap\tgap\t"
+        "predicted queue\tqueue\tcompute\tprefill\tdecode\n",
+        foretold);
   std::printf(
       "simulation: seconds to the first token; relays off: p90 of |actual / predicted - 1| "
       "in percent, of the first token and of the time between tokens\n%24s%27s%28s\n",
@@ -114,6 +136,7 @@ int Main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", result->violation.c_str());
         return 2;
       }
+      if (foretold != nullptr) Write(foretold, time_scale, *requests, off);
       const Distribution without = off.distribution(), with = on.distribution();
       std::printf("%8.2f%8d%8d %s %s   %.3f %.3f  %s\n", time_scale, seed,
                   static_cast<int>(on.relays), Figures(without).c_str(), Figures(with).c_str(),
@@ -122,6 +145,7 @@ int Main(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
+  if (foretold != nullptr) std::fclose(foretold);
   return 0;
 }
 
