@@ -84,7 +84,7 @@ void GrammarSteps::BeginText(Row* row) {
 }
 
 // Every step is that of the position after the context, so that all do the same work. What a worker
-// does between its steps (WorkerCore::RunStep) is counted too.
+// does between its steps (EngineSteps::Run) is counted too.
 double GrammarSteps::RunStep(size_t n_rows, bool is_constrained) {
   std::vector<SequenceSampling*> sequences;
   std::vector<SampleRow> rows;

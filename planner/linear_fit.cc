@@ -55,7 +55,11 @@ double LinearFit<kTerms>::TrustIn(const Terms& shares) {
       fitted > 0 ? std::min(std::abs(std::log(fitted)), kMaxDistance) : kMaxDistance;
   const double usual = kFar * std::max(spread_, kMinSpread);
   spread_ += newest * (distance - spread_);
-  return n_values_ > kTrusted && distance > usual ? usual / distance : 1;
+  if (n_values_ <= kTrusted || distance <= usual) return 1;
+  // Of a value that is much too small the error counts relative to what was fitted: relative to the
+  // value, which may be near nothing, it would count for more than all others.
+  const double excess = std::max(1.0, fitted);
+  return usual / distance / (excess * excess);
 }
 
 template <int kTerms>

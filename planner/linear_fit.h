@@ -2,7 +2,7 @@
 //   value = sum over terms of coefficient * feature,      no coefficient below its least value,
 // by least squares of relative errors, with forgetting: older values count less and less. What the
 // recent values do not show stays as it was. A value far from what was fitted, as values usually
-// are not, counts for less. A plain object, one thread.
+// are not, counts for less, the more so the smaller it is. A plain object, one thread.
 #pragma once
 
 #include <array>

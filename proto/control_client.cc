@@ -295,7 +295,8 @@ void ControlClient::Dial() {
     const absl::Time start = MonotonicNow();
     const bool lasted = RunStream() && MonotonicNow() - start > options_.max_pause;
     pause = lasted ? options_.min_pause : std::min(2 * pause, options_.max_pause);
-    // Its router has another stream: this address matters once that one cannot be reached.
+    // Its router has another stream: this address matters once that one cannot be reached, or when
+    // another router has it.
     Pause(absl::IsAlreadyExists(last_refusal_) ? 10 * options_.max_pause : pause);
   }
 }
@@ -334,9 +335,10 @@ bool ControlClient::RunStream() {
     LogRefusal(channel.status());
     return false;
   }
-  const absl::Cleanup keep = [this, &channel] { last_channel_ = *channel; };
   Stream asks(this, *channel, 0, {});
-  if (!RunToEnd(&asks)) return false;
+  const bool goes_on = RunToEnd(&asks);
+  last_channel_ = *channel;
+  if (!goes_on) return false;
   if (asks.given_ == 0) {
     LogRefusal(asks.reason_);
     return false;

@@ -35,7 +35,8 @@ bool IsNumber(const std::string& host) {
 
 bool IsHost(std::string_view address, const std::string& host) {
   const bool has_colon = host.find(':') != std::string::npos;
-  return !host.empty() && (!has_colon || address.starts_with('['));
+  return !host.empty() && host.find('[') == std::string::npos &&
+         (!has_colon || address.starts_with('['));
 }
 
 bool IsPort(const std::string& text) {

@@ -1,7 +1,7 @@
 // A worker's control streams to all routers of its cluster: a ControlClient for each address. Names
 // among the addresses are resolved again and again, so routers that come are dialled within two
-// seconds, and those whose address is gone are dialled no more once their stream has ended. A
-// router that has several addresses has one stream.
+// seconds (within ten at an address of one that has a stream), and those whose address is gone are
+// dialled no more once their stream has ended. A router that has several addresses has one stream.
 //
 // Threads: those of the clients, and one that resolves names where there are any.
 #pragma once

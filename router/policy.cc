@@ -191,21 +191,22 @@ Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
   return relay.slices[slice > 0 ? slice - 1 : 1].worker;
 }
 
+int32_t MostAt(Incarnation worker, const std::vector<CachedPrefix>& prefixes) {
+  int32_t tokens = 0;
+  for (const CachedPrefix& prefix : prefixes)
+    if (prefix.worker == worker) tokens = std::max(tokens, prefix.tokens);
+  return tokens;
+}
+
 }  // namespace
 
 int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
-  int32_t there = 0;
-  for (const std::vector<CachedPrefix>* prefixes : {&kept, &cached})
-    for (const CachedPrefix& prefix : *prefixes)
-      if (prefix.worker == worker) there = std::max(there, prefix.tokens);
-  return std::max(1, n_prompt - there);
+  return std::max(1, n_prompt - std::max(MostAt(worker, kept), MostAt(worker, cached)));
 }
 
 int32_t AttemptSpec::ComputedTokensAt(Incarnation worker) const {
-  int32_t tokens = PrefillTokensAt(worker);
-  for (const CachedPrefix& tail : tails)
-    if (tail.worker == worker) tokens -= tail.tokens;
-  return std::max(1, tokens);
+  const int32_t with_tail = MostAt(worker, cached) + MostAt(worker, tails);
+  return std::max(1, std::min(PrefillTokensAt(worker), n_prompt - with_tail));
 }
 
 int32_t AttemptSpec::PromptPages(int32_t page_tokens) const {

@@ -250,8 +250,10 @@ void EngineSteps::CompleteBlock() {
   blocks_.pop_front();
   if (block.end == absl::InfiniteFuture()) block.end = ports_.clock();
   absl::Duration took = absl::Seconds(block.out.seconds);
-  if (took == absl::ZeroDuration()) took = block.end - std::max(block.start, busy_until_);
-  busy_until_ = block.end;
+  // A step that was submitted before it may have completed later by the clock.
+  if (took == absl::ZeroDuration())
+    took = std::max(absl::ZeroDuration(), block.end - std::max(block.start, busy_until_));
+  busy_until_ = std::max(busy_until_, block.end);
   if (block.is_first) slice_ran_ = absl::ZeroDuration();
   slice_ran_ += took;
   ++metrics_.slice_blocks;

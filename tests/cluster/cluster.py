@@ -25,14 +25,14 @@ class Cluster:
 
     def __init__(self, folder, programs):
         self.folder, self.programs = folder, programs
-        self.nodes = []
-        source = FOLDER / "pause.c"
-        subprocess.run(["gcc", "-Os", "-static", source, "-o", folder / "pause"], check=True, timeout=60)
-        self.images = [folder / "pause.tar"]
-        make_image(self.images[0], "localhost/pause:1", folder / "pause", "/pause", user="65535:65535")
-        self.certificates = Certificates(folder / "certificates")
+        self.nodes, self.images = [], []
 
     def start(self):
+        pause = self.folder / "pause"
+        subprocess.run(["gcc", "-Os", "-static", FOLDER / "pause.c", "-o", pause], check=True, timeout=60)
+        self.images.append(self.folder / "pause.tar")
+        make_image(self.images[-1], "localhost/pause:1", pause, "/pause", user="65535:65535")
+        self.certificates = Certificates(self.folder / "certificates")
         first = self._box()
         self._start_control_plane(first)
         self._start_node(first)
@@ -158,5 +158,8 @@ class Cluster:
 
     def stop(self):
         for node in reversed(self.nodes):
-            node.kill()
+            try:
+                node.kill()
+            except subprocess.TimeoutExpired as late:
+                print(f"{node.name} does not end: {late}", flush=True)
         shutil.rmtree(self.folder, ignore_errors=True)

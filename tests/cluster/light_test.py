@@ -4,6 +4,7 @@ import argparse
 import concurrent.futures
 import json
 import pathlib
+import signal
 import sys
 import time
 import unittest
@@ -137,12 +138,17 @@ class Light(unittest.TestCase):
         self.assertGreater(len(told.splitlines()), 10)
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt  # which unittest lets pass, so that main stops the server
+
+
 def main():
     global options, server
     parser = argparse.ArgumentParser()
     for name in ("programs", "helm", "schemas"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     options, arguments = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, interrupt)
     begun = time.monotonic()
     server = ApiServer(options.programs)
     try:

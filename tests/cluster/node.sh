@@ -35,7 +35,7 @@ start() {
     kill -0 "$starter" 2>/dev/null || break
     sleep 0.05
   done
-  [ -n "$box" ] || { cat "$folder/box.log" >&2; exit 1; }
+  [ -n "$box" ] || { cat "$folder/box.log" >&2; kill -9 "$starter" 2>/dev/null || true; exit 1; }
   echo $box
 }
 

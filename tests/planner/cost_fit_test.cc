@@ -74,6 +74,27 @@ TEST_CASE("a machine that becomes three times slower is believed") {
   CHECK(WorstError(fit.cost(), slow) < 0.15);
 }
 
+TEST_CASE("a machine that becomes three times faster is believed") {
+  std::mt19937 random(4);
+  PrefillCost fast = Truth();
+  fast.token /= 3;
+  fast.pair /= 3;
+  CostFit fit(Guess());
+  for (int i = 0; i < 200; ++i) AddRandomLayer(Truth(), 0.05, random, fit);
+  for (int i = 0; i < 200; ++i) AddRandomLayer(fast, 0.05, random, fit);
+  CHECK(WorstError(fit.cost(), fast) < 0.15);
+}
+
+TEST_CASE("a time near nothing, as a difference may be, does not outweigh the others") {
+  std::mt19937 random(5);
+  CostFit fit(Guess());
+  for (int i = 0; i < 100; ++i) AddRandomLayer(Truth(), 0.05, random, fit);
+  fit.Add(512, CausalPairs(512, 0), Truth().Layer(512, 0) / 100);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.1);
+  AddRandomLayer(Truth(), 0.05, random, fit);
+  CHECK(WorstError(fit.cost(), Truth()) < 0.1);
+}
+
 TEST_CASE("layers that are all alike leave nothing unbounded") {
   CostFit fit(Guess());
   for (int i = 0; i < 20000; ++i) fit.Add(512, CausalPairs(512, 0), Truth().Layer(512, 0));

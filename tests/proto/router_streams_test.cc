@@ -83,8 +83,8 @@ TEST_CASE("a list of routers, names among them, is read and refused by the setti
         std::vector<std::string>{"10.0.0.1:7001", "[::1]:7001", "unix:/run/baton", "routers:7001"});
   const bool named[] = {false, false, false, true};
   for (size_t i = 0; i < 4; ++i) CHECK(IsNamedAddress((*all)[i]) == named[i]);
-  for (const char* bad :
-       {"", "10.0.0.1", "10.0.0.1:7001,", ":7001", "routers:0", "routers:70001", "::1:7001"}) {
+  for (const char* bad : {"", "10.0.0.1", "10.0.0.1:7001,", ":7001", "routers:0", "routers:70001",
+                          "::1:7001", "[::1:7001"}) {
     CAPTURE(bad);
     const auto refused = ParseRouterAddresses(bad);
     CHECK(refused.status().code() == absl::StatusCode::kInvalidArgument);

@@ -398,6 +398,18 @@ TEST_CASE("the wait for room follows the holdings that end first") {
   CHECK(wait(0, 2, 4, 99) == Approx(150));
 }
 
+TEST_CASE("a page's part is copied behind the cached pages only") {
+  AttemptSpec spec{.n_prompt = 100, .max_tokens = 1, .cached = {{7, 64}}, .tails = {{7, 20}}};
+  CHECK(spec.PrefillTokensAt(7) == 36);
+  CHECK(spec.ComputedTokensAt(7) == 16);
+  spec.kept = {{7, 80}};  // what an earlier attempt left reaches further
+  CHECK(spec.PrefillTokensAt(7) == 20);
+  CHECK(spec.ComputedTokensAt(7) == 16);
+  spec.kept = {{7, 96}};
+  CHECK(spec.ComputedTokensAt(7) == 4);
+  CHECK(spec.ComputedTokensAt(8) == 100);
+}
+
 TEST_CASE("pages of an attempt") {
   CHECK(AttemptSpec{.n_prompt = 64, .max_tokens = 1}.PromptPages(64) == 1);
   CHECK(AttemptSpec{.n_prompt = 65, .max_tokens = 1}.PromptPages(64) == 2);
