@@ -56,8 +56,8 @@ double LinearFit<kTerms>::TrustIn(const Terms& shares) {
   const double usual = kFar * std::max(spread_, kMinSpread);
   spread_ += newest * (distance - spread_);
   if (n_values_ <= kTrusted || distance <= usual) return 1;
-  // Of a value that is much too small the error counts relative to what was fitted: relative to the
-  // value, which may be near nothing, it would count for more than all others.
+  // Errors of a value that is much too small count relative to what was fitted: relative to the
+  // value, which may be near nothing, one would count for more than all others.
   const double excess = std::max(1.0, fitted);
   return usual / distance / (excess * excess);
 }

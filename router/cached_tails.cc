@@ -20,14 +20,15 @@ void CachedTails::Enter(Incarnation worker, const PageName& before, std::vector<
     tails.erase(same);
   if (std::ranges::count_if(tails, of_worker) == kOfWorker)
     tails.erase(std::ranges::find_if(tails, of_worker));
-  tails.push_back({.worker = worker, .tokens = std::move(tokens)});
-  order_.emplace_back(before, worker);
+  ++n_entered_;
+  tails.push_back({.worker = worker, .number = n_entered_, .tokens = std::move(tokens)});
+  order_.push_back({.before = before, .worker = worker, .number = n_entered_});
   if (order_.size() <= kMaxTails) return;
-  const auto [oldest, its_worker] = order_.front();
+  const Entered oldest = order_.front();
   order_.pop_front();
-  const auto place = tails_.find(oldest);
+  const auto place = tails_.find(oldest.before);
   if (place == tails_.end()) return;
-  const auto tail = std::ranges::find(place->second, its_worker, &Tail::worker);
+  const auto tail = std::ranges::find(place->second, oldest.number, &Tail::number);
   if (tail != place->second.end()) place->second.erase(tail);
   if (place->second.empty()) tails_.erase(place);
 }
@@ -80,7 +81,7 @@ void CachedTails::Leave(Incarnation worker) {
     std::erase_if(place.second, [worker](const Tail& tail) { return tail.worker == worker; });
     return place.second.empty();
   });
-  std::erase_if(order_, [worker](const auto& each) { return each.second == worker; });
+  std::erase_if(order_, [worker](const auto& each) { return each.worker == worker; });
 }
 
 }  // namespace baton

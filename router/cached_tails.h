@@ -34,11 +34,17 @@ class CachedTails {
  private:
   struct Tail {
     Incarnation worker = 0;
+    uint64_t number = 0;  // of its last Enter
     std::vector<int32_t> tokens{};
   };
+  struct Entered {
+    PageName before;
+    Incarnation worker;
+    uint64_t number;
+  };
   absl::flat_hash_map<PageName, std::vector<Tail>> tails_;  // by the page before
-  // Page before and worker of each tail, and of some that are gone: the oldest first.
-  std::deque<std::pair<PageName, Incarnation>> order_;
+  std::deque<Entered> order_;  // the oldest first; some are gone or were entered again since
+  uint64_t n_entered_ = 0;
 };
 
 }  // namespace baton

@@ -30,7 +30,7 @@ double MixedSteps::Slowed(double work) const {
   const double beside = rows_end_ * rate_;
   if (work > beside) return rows_end_ + (work - beside);
   const double steps = std::ceil(work / (rate_ * (plain_ + share_)) - kRounding);
-  return steps * plain_ + cost_.beside * work;
+  return std::min(steps * plain_ + cost_.beside * work, rows_end_);
 }
 
 double MixedSteps::Lost(double work) const { return rows_.rows * LostBy(rows_.mean_left(), work); }

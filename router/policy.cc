@@ -191,7 +191,7 @@ Incarnation NeighbourOf(const Plan& relay, Incarnation worker) {
   return relay.slices[slice > 0 ? slice - 1 : 1].worker;
 }
 
-int32_t MostAt(Incarnation worker, const std::vector<CachedPrefix>& prefixes) {
+int32_t MaxAt(Incarnation worker, const std::vector<CachedPrefix>& prefixes) {
   int32_t tokens = 0;
   for (const CachedPrefix& prefix : prefixes)
     if (prefix.worker == worker) tokens = std::max(tokens, prefix.tokens);
@@ -201,11 +201,11 @@ int32_t MostAt(Incarnation worker, const std::vector<CachedPrefix>& prefixes) {
 }  // namespace
 
 int32_t AttemptSpec::PrefillTokensAt(Incarnation worker) const {
-  return std::max(1, n_prompt - std::max(MostAt(worker, kept), MostAt(worker, cached)));
+  return std::max(1, n_prompt - std::max(MaxAt(worker, kept), MaxAt(worker, cached)));
 }
 
 int32_t AttemptSpec::ComputedTokensAt(Incarnation worker) const {
-  const int32_t with_tail = MostAt(worker, cached) + MostAt(worker, tails);
+  const int32_t with_tail = MaxAt(worker, cached) + MaxAt(worker, tails);
   return std::max(1, std::min(PrefillTokensAt(worker), n_prompt - with_tail));
 }
 

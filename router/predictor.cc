@@ -224,7 +224,8 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
     plan->offset_seconds =
         offsets_.Of(KindOf(*plan), plan->first_token_seconds) + PassedSeconds(*plan, spec, now);
   }
-  if (plan) plan->gap_offset_seconds = gap_offsets_.Of(KindOf(*plan), plan->gap_seconds);
+  if (plan && plan->gap_seconds > 0)
+    plan->gap_offset_seconds = gap_offsets_.Of(KindOf(*plan), plan->gap_seconds);
   return plan;
 }
 

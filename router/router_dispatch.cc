@@ -148,6 +148,7 @@ void RouterDispatch::NoteTails(Request& request) {
                            std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt,
                            &names);
   const auto enter = [&](Incarnation worker, size_t end) {
+    if (cluster_.members.Find(worker) == nullptr) return;  // has left since
     cluster_.tails.Enter(worker, PageName::Beginning(wanted.cache_salt, false),
                          request.Tokens(0, std::min(page, end)));
     if (const size_t whole = std::min(names.size(), end / page); whole > 0)

@@ -56,10 +56,13 @@ build() {
   shift 2
   rm -rf "$folder"
   mkdir -p "$folder"
+  # First the sources: where they do not come nothing is wrong here, as it is if they do not compile.
+  GOFLAGS= timeout 300 go list -C $source -deps -tags providerless "$@" >"$folder/log" 2>&1 ||
+    { tail -20 "$folder/log" >&2; no_go_modules Kubernetes; }
   CGO_ENABLED=0 GOFLAGS= timeout "$seconds" go build -C $source -p 2 -trimpath -tags providerless -ldflags "$flags" \
     -o "$folder/" "$@" >"$folder/log" 2>&1 || rc=$?
   [ $rc -ne 124 ] || not_run "Kubernetes was not built within $seconds seconds"
-  [ $rc -eq 0 ] || { tail -20 "$folder/log" >&2; no_go_modules Kubernetes; }
+  [ $rc -eq 0 ] || { tail -20 "$folder/log" >&2; exit 1; }
 }
 
 programs=$go_cache/kube-$(named $source/main.go $source/go.mod $source/go.sum)

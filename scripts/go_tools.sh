@@ -37,7 +37,7 @@ go_program() {
   if [ ! -x "$folder/$1" ]; then
     echo "building $1 ${2##*@} (once)"
     mkdir -p "$folder"
-    GOBIN=$folder CGO_ENABLED=0 GOFLAGS= go install -p 2 -trimpath -ldflags "-s -w ${3:-}" "$2" >"$folder/log" 2>&1 ||
+    GOBIN=$folder CGO_ENABLED=0 GOFLAGS= timeout 600 go install -p 2 -trimpath -ldflags "-s -w ${3:-}" "$2" >"$folder/log" 2>&1 ||
       { tail -20 "$folder/log" >&2; no_go_modules "$1"; }
   fi
   printf -v "$1" %s "$folder/$1"
@@ -45,7 +45,7 @@ go_program() {
 # go_module MODULE@VERSION: prints the folder of its files
 go_module() {
   local folder
-  folder=$(cd / && GOFLAGS=-mod=mod go mod download -json "$1" |
+  folder=$(cd / && GOFLAGS=-mod=mod timeout 300 go mod download -json "$1" |
     python3 -c 'import json, sys; print(json.load(sys.stdin).get("Dir", ""))') || folder=
   [ -n "$folder" ] || no_go_modules "$1"
   echo "$folder"

@@ -20,7 +20,10 @@ class StoredChatAnswer : public CompletionAnswer {
   std::string OnToken(size_t choice, const EmitToken& token) override;
   std::string OnChoiceEnd(size_t choice, const EmitEnd& end) override;
   std::string OnEnd() override;
-  void Store() override { store_->Put(std::move(stored_)); }
+  // One that failed, or whose client has gone, has no body and is not kept.
+  void Store() override {
+    if (!stored_.body.empty()) store_->Put(std::move(stored_));
+  }
   size_t EndBytes() const override;
 
  private:

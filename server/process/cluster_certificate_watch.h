@@ -20,10 +20,9 @@ class ClusterCertificateWatch {
   ClusterCertificateWatch(EventLoop* loop, std::shared_ptr<const ClusterCertificate> certificate,
                           std::function<void(absl::Time)> tell_expiry,
                           absl::Duration every = absl::Hours(12));
+  void Look();  // now
 
  private:
-  void Look();
-
   std::shared_ptr<const ClusterCertificate> certificate_;
   const std::function<void(absl::Time)> tell_expiry_;
   const absl::Duration every_;

@@ -220,6 +220,8 @@ int RunRouter(const RoleConfig& process) {
     if (!served.ok()) return Fail(served);
   }
   EventLoop loop;
+  std::function<void()> reload_all;
+  loop.OnReloadSignal([&] { reload_all(); });  // one that comes while the tokenizer loads is kept
   const AccessOptions& access = config.server.access;
   const auto entries = ReadAccess(access, config.server.http.host);
   if (!entries.ok()) return Fail(entries.status());
@@ -311,14 +313,14 @@ int RunRouter(const RoleConfig& process) {
     if (tracer != nullptr) tracer->SetSample(config.tracing.sample);
   };
   loop.OnStopSignal([&] { stop.OnSignal(); });
-  loop.OnReloadSignal([&] {
+  reload_all = [&] {
     (*server)->ReloadCertificate();
     reload();
     if (*metrics != nullptr) (*metrics)->ReloadCertificate();
     if (*grpc != nullptr) (*grpc)->ReloadCertificate();
     if (watch) watch->Read();
     take_settings();
-  });
+  };
   loop.Run();
   return 0;
 }

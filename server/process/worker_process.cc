@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -226,6 +227,9 @@ int RunWorker(const RoleConfig& process, Role role) {
   if (!placed.ok()) return Fail(placed);
   const auto start = StartOf(process, role);
   if (!start.ok()) return Fail(start.status());
+  EventLoop loop;
+  std::function<void()> reload;
+  loop.OnReloadSignal([&] { reload(); });  // one that comes while weights are loaded is kept
 
   StartReporter reporter = process.reporter;
   const WorkerOptions options = OptionsOf(config, role);
@@ -235,7 +239,6 @@ int RunWorker(const RoleConfig& process, Role role) {
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
 
-  EventLoop loop;
   DrainWatcher stop(&loop, worker->get(), &config.server.shutdown_timeout);
   loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
   // A worker computes whatever the file of keys says; while it is wrong nobody reads metrics.
@@ -261,10 +264,11 @@ int RunWorker(const RoleConfig& process, Role role) {
                         [&](absl::Time expiry) { endpoint.TellCertificateExpiry(expiry); });
   reporter.ReportPort(StartReport::Kind::kMetricsPort, (*server)->port());
   LogInfo("metrics on http://%s:%d/metrics", config.cluster.worker_host, (*server)->port());
-  loop.OnReloadSignal([&] {
+  reload = [&] {
     if (process.reload->Read()) TakeLiveValues(*process.reload, &config);
     if (watch) watch->Read();
-  });
+    if (certificate) certificate->Look();
+  };
   reporter.Report({});  // from here on the supervisor may have it read settings again
 
   loop.Run();

@@ -89,5 +89,11 @@ TEST_CASE("of each worker the newest texts of a place are remembered, and the ne
   CHECK(f.Find(Text(10, 500), {}).empty());
 }
 
+TEST_CASE("a text that is entered again and again is remembered") {
+  TailsFixture f;
+  for (size_t i = 0; i < CachedTails::kMaxTails + 10; ++i) f.Enter(kOne, Text(10, 500));
+  CHECK(f.Find(Text(10, 500), {}) == Found{{kOne, 10}});
+}
+
 }  // namespace
 }  // namespace baton

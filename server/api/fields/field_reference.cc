@@ -75,8 +75,7 @@ std::string FieldReference() {
       "\n## Fields that are refused\n\nOther servers shape their answers by these. Here they are a "
       "400 with code `unsupported_parameter`,\nunless they are null or have a value that changes "
       "nothing. So is a field that another endpoint with\ngenerated answers takes and this one "
-      "does "
-      "not know, unless it is false, empty or its default.\n\n"
+      "does not know, unless its value asks for nothing\nat its own endpoint.\n\n"
       "| field | at | taken | why |\n|---|---|---|---|\n");
   for (const Field& field : AllFields()) {
     const auto* refused = std::get_if<RefusedRule>(&field.rule);

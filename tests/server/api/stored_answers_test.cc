@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -311,6 +312,35 @@ TEST_CASE("stored chat completions have ids of their own, whatever id their requ
     CHECK(client.received.find("X-Request-Id: mine") != std::string::npos);
   }
   CHECK(Ask(served, "GET", "/v1/chat/completions").body.at("data").as_array().size() == 2);
+}
+
+TEST_CASE("chat completions that failed, or whose client has gone, are not stored") {
+  const bool fails = GENERATE(true, false);
+  const bool stream = GENERATE(true, false);
+  CAPTURE(fails, stream);
+  Served served;
+  served.generator->hold = true;
+  const std::string path = "/v1/chat/completions";
+  RawClient client(served.port);
+  REQUIRE(
+      client.Send(Post(path, Chat(stream ? R"(,"store":true,"stream":true)" : R"(,"store":true)"),
+                       "Connection: close\r\n")));
+  REQUIRE(served.WaitFor([&] { return served.generator->n_submitted > 0; }));
+  served.On([&] {
+    served.generator->StepAll();
+    if (fails) served.generator->FailAll(absl::AbortedError("lost"));
+    return 0;
+  });
+  if (fails)
+    REQUIRE(client.ReadToEnd());
+  else
+    client.Close();
+  const char* const code = fails ? "code=\"5" : "code=\"499\"";
+  const absl::Time limit = absl::Now() + absl::Seconds(10);
+  while (served.Metrics().find(code) == std::string::npos && absl::Now() < limit)
+    absl::SleepFor(absl::Milliseconds(5));
+  CHECK(served.Metrics().find(code) != std::string::npos);
+  CHECK(Ask(served, "GET", path).body.at("data").as_array().empty());
 }
 
 TEST_CASE("metadata of the largest size is taken, however it is escaped") {
