@@ -34,7 +34,6 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
                        KvPool* pool, WorkerPorts ports)
     : options_(options),
       limits_(backend->limits()),
-      max_context_(facts.max_context),
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),

@@ -115,7 +115,6 @@ class WorkerCore {
 
   const WorkerCoreOptions options_;
   const StepLimits limits_;  // of the engine
-  const int max_context_;    // tokens
   Backend* const backend_;
   KvPool* const pool_;
   const WorkerPorts ports_;

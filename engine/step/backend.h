@@ -3,11 +3,12 @@
 // it is. A step is two halves, forward and sampling: Begin, RunLayers in ascending runs that cover
 // all layers, then Sample, before the next Begin. A prefill that announces KV runs layer by layer;
 // a mask that needs the token before may come while the layers run. A slice is one long piece that
-// is computed layer by layer, each layer in parts, while steps run in between. Inside a step or a
-// part of a slice there is no Status, allocation, time, network or log.
+// is computed layer by layer, each layer in parts, while steps run in between. Inside layers there
+// is no Status, allocation, time, network or log.
 //
 // Results are written to memory of the caller, who keeps it until the fence of the call is reached
-// and reads it then. Everything else that a call is given is read before it returns.
+// and reads it then. Everything else that a call is given is read before it returns, but for the
+// sampling of rows that look back (RowSampling).
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 
 namespace baton {
 
-// How the token that follows a row is chosen. A backend that samples later keeps a share of
-// `sampling`, which does not change before its token is known if it looks back
-// (SequenceSampling::LooksBack).
+// How the token that follows a row is chosen. A backend that samples later may keep a share of
+// `sampling` if it looks back to its tokens (SequenceSampling::LooksBack): then it does not change
+// before its token is known. Of any other it reads in the call what it needs.
 struct RowSampling {
   std::shared_ptr<const SequenceSampling> sampling;  // null: nobody reads the row's token
   int64_t position = 0;                              // absolute position of the new token

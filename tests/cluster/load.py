@@ -1,10 +1,12 @@
 """Clients that stream completions until standard input closes, and hold each text to the one that an undisturbed
-cluster gave. Prints a line of JSON: requests that were right, those that failed, and why the first ones did.
+cluster gave. Prints a line of JSON: requests that were right, those that failed, and why the first ones did; and how
+often a connection was refused, of which nobody has seen a request.
   load.py URL CLIENTS"""
 import http.client
 import json
 import sys
 import threading
+import time
 import urllib.parse
 
 PROMPTS = [f"Count from {n} to {n + 4}:" for n in range(1, 33)]
@@ -39,7 +41,7 @@ def main():
     expected = {prompt: complete(url, prompt) for prompt in PROMPTS}
     print("begun", flush=True)
     over, lock = threading.Event(), threading.Lock()
-    result = {"right": 0, "failed": 0, "wrong": 0, "why": []}
+    result = {"right": 0, "failed": 0, "wrong": 0, "refused": 0, "why": []}
 
     def client(first):
         n = first
@@ -49,6 +51,9 @@ def main():
             try:
                 text = complete(url, prompt)
                 kind, why = ("right", "") if text == expected[prompt] else ("wrong", f"{prompt} {text!r}")
+            except ConnectionRefusedError:
+                kind, why = "refused", ""
+                time.sleep(0.1)
             except (OSError, http.client.HTTPException, RuntimeError, ValueError) as error:
                 kind, why = "failed", f"{type(error).__name__}: {error}"
             with lock:

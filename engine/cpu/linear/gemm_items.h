@@ -1,5 +1,5 @@
-// Cuts a linear layer into the items that threads claim, for every kind of weights on vector
-// registers. The cut changes no bit. For kernel units.
+// Cuts a linear layer into the items that threads claim, for every kind of weights, on vector
+// registers and on tiles. The cut changes no bit. For kernel units.
 #pragma once
 
 #include <cstdint>

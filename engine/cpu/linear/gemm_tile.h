@@ -3,6 +3,7 @@
 //
 // The policy T (amx_tiles.h) operates on tile registers 0..7:
 //   T::Configure(), T::Release()      16 rows x 64 bytes for all eight; back to the initial state
+//   T::ConfigureRows(n)               the same, but n rows for tiles 0 to 4
 //   T::Zero<t>(), T::Load<t>(from, stride), T::Store<t>(to, stride)      stride in bytes
 //   T::LoadOnce<t>(from, stride)      Load for data that is not needed again soon: bypasses L1
 //   T::Dot<c, a, b>()        c += a (16 rows x 32 k) * b (16 k pairs x 16 outputs) of bf16: exactly
