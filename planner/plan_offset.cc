@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kPlans = 32;     // of a kind that count
+constexpr size_t kPlans = 32;    // of a kind that count
 constexpr double kMinLeft = .5;  // of a prediction
 
 }  // namespace

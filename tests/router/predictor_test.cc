@@ -109,7 +109,7 @@ TEST_CASE("of a long prompt that is nearly computed a shorter one awaits the res
   load.prefill_queued_tokens = 660;  // 60 of the shorter one
   f.Load(kP1, load);
   CHECK(f.At(kP1).ahead_seconds == Approx(0.06));
-  CHECK(f.At(kP1).passed == 2);  // longer as a whole
+  CHECK(f.At(kP1).passed == 2);     // longer as a whole
   load.prefill_queued_tokens = 90;  // of the other one
   f.Load(kP1, load);
   CHECK(f.At(kP1).ahead_seconds == Approx(0.09));
