@@ -133,8 +133,8 @@ class DecodeBatch {
   absl::btree_map<Sequence::Key, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> ready_;  // complete, in order, waiting for a row
   std::vector<Sequence*> rows_;  // in order of joining
-  std::deque<std::vector<StepRow>>
-      steps_;  // under way, the oldest first; each in the order of rows_
+  // Under way, the oldest first; each in the order of rows_.
+  std::deque<std::vector<StepRow>> steps_;
   // Remembered cancels: KV that arrives after them is given back at once.
   absl::flat_hash_map<RequestId, Epoch> cancelled_;
   std::deque<RequestId> cancelled_order_;

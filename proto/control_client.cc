@@ -295,7 +295,7 @@ void ControlClient::Dial() {
     const absl::Time start = MonotonicNow();
     const bool lasted = RunStream() && MonotonicNow() - start > options_.max_pause;
     pause = lasted ? options_.min_pause : std::min(2 * pause, options_.max_pause);
-    // Its router has another stream: this address matters once that one cannot be reached, or when
+    // An address whose router has another stream matters once that one cannot be reached, or when
     // another router has it.
     Pause(absl::IsAlreadyExists(last_refusal_) ? 10 * options_.max_pause : pause);
   }

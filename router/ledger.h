@@ -47,8 +47,8 @@ class Ledger {
                absl::Time now);
   void OnPrefillComputed(Incarnation worker, RequestId request);  // shortens the worker's queue
   // The worker has told that so many tokens are queued of the prompts sent before `seen_until`.
-  // What it has done is taken from them in the order in which workers compute: least tokens left
-  // first.
+  // Takes what the worker has done from them in the order in which workers compute: least tokens
+  // left first.
   void OnQueued(Incarnation worker, int64_t tokens, absl::Time seen_until);
   // The decode worker's token has come: its KV is there.
   void OnTokensLeft(Incarnation worker, RequestId request, int32_t tokens_left);

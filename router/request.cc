@@ -65,12 +65,6 @@ absl::Time Request::Alarm() const {
   return absl::InfiniteFuture();
 }
 
-std::vector<int32_t> Request::Tokens() const {
-  std::vector<int32_t> tokens = wanted_.prompt;
-  tokens.insert(tokens.end(), produced_.begin(), produced_.end());
-  return tokens;
-}
-
 std::vector<int32_t> Request::Tokens(size_t begin, size_t end) const {
   std::vector<int32_t> tokens;
   size_t before = 0;

@@ -11,6 +11,7 @@
 // prompt and the tokens so far goes on exactly where the last one stopped.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "common/state_machine.h"
@@ -57,10 +58,8 @@ class Request {
 
   // A request preempted this often gets pages up to its end and is preempted no more.
   static constexpr int kMaxPreemptions = 3;
-  // The prompt and the tokens generated so far, before End.
-  std::vector<int32_t> Tokens() const;
-  // Returns those from `begin` on, up to `end` or the last one.
-  std::vector<int32_t> Tokens(size_t begin, size_t end) const;
+  // The prompt and the tokens generated so far, before End; those in [begin, end).
+  std::vector<int32_t> Tokens(size_t begin = 0, size_t end = SIZE_MAX) const;
   // True if the log-probabilities of the prompt are still to be told, which is with the first
   // token.
   bool is_scored() const { return wanted_.prompt_logprobs >= 0; }

@@ -77,16 +77,18 @@ DecodeRequest DecodePart(const Request& request, const TicketId& ticket_id) {
 void RouterDispatch::Try(Request& request, absl::Time now) {
   const GenerateRequest& wanted = request.wanted();
   request.pages.clear();
-  request.follows_until.reset();
-  if (ReusesKv(request))
-    request.pages = cluster_.prefixes.NamesOf(
-        request.Tokens(), std::ssize(wanted.prompt) + wanted.max_tokens, wanted.cache_salt);
-  request.cached = cluster_.prefixes.Find(request.pages);
+  request.cached.clear();
   request.tails.clear();
-  if (ReusesKv(request))
+  request.follows_until.reset();
+  if (ReusesKv(request)) {
+    const std::vector<int32_t> tokens = request.Tokens();
+    request.pages = cluster_.prefixes.NamesOf(tokens, std::ssize(wanted.prompt) + wanted.max_tokens,
+                                              wanted.cache_salt);
+    request.cached = cluster_.prefixes.Find(request.pages);
     request.tails =
-        cluster_.tails.Find(PageName::Beginning(wanted.cache_salt, false), request.pages,
-                            request.Tokens(), request.cached, cluster_.members.page_tokens());
+        cluster_.tails.Find(PageName::Beginning(wanted.cache_salt, false), request.pages, tokens,
+                            request.cached, cluster_.members.page_tokens());
+  }
   const std::optional<Plan> plan =
       cluster_.predictor.Choose(request.NextSpec(), request.failures.avoid(), now);
   if (!plan) return;  // the request waits for a worker or its alarm

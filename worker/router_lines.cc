@@ -90,10 +90,10 @@ bool RouterLines::ReportPages() {
   return is_more;
 }
 
-void RouterLines::Send(const std::function<void(RouterId, uint64_t stream, WorkerReport)>& send) {
+void RouterLines::Send(const std::function<void(uint64_t stream, WorkerReport)>& send) {
   for (auto& [router, line] : lines_) {
     if (line.report.events.empty()) continue;
-    send(router, line.stream, std::exchange(line.report, {}));
+    send(line.stream, std::exchange(line.report, {}));
   }
 }
 

@@ -34,7 +34,7 @@ class RouterLines {
   // more is left.
   bool ReportPages();
   // Sends what waits, a report for each router.
-  void Send(const std::function<void(RouterId, uint64_t stream, WorkerReport)>& send);
+  void Send(const std::function<void(uint64_t stream, WorkerReport)>& send);
 
  private:
   struct Line {

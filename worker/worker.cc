@@ -85,7 +85,7 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                         filter->OnCommand(std::move(command), post);
                       },
                   .report =
-                      [this](RouterId, uint64_t stream, WorkerReport report) {
+                      [this](uint64_t stream, WorkerReport report) {
                         StampReport(&report, MonotonicNow());
                         routers_->Send(stream, report);
                       }},

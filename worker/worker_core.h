@@ -63,8 +63,8 @@ struct WorkerFacts {
 struct WorkerPorts {
   std::function<absl::Time()> clock{};  // monotonic
   std::function<void(TransferCommand)> transfer;
-  // Sends to a router by the stream that RouterConnected named; dropped if that has ended.
-  std::function<void(RouterId, uint64_t stream, WorkerReport)> report;
+  // Sends by the stream that RouterConnected named; dropped if that has ended.
+  std::function<void(uint64_t stream, WorkerReport)> report;
   // Has the grammar compiled; a GrammarCompiled with the job's id follows, in the order of jobs.
   // Null: this worker has no tokenizer and refuses grammars.
   std::function<void(GrammarJob)> compile{};

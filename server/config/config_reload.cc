@@ -33,14 +33,15 @@ bool ConfigReload::Read() {
          absl::StrCat("the settings stay as they were: ", std::string(read.status().message())));
     return false;
   }
-  std::vector<std::string> taken, kept;
+  std::vector<std::string> taken;
+  bool is_kept = false;  // a value that changed
   for (const Settings::Setting& now : settings_.all()) {
     const Settings::Setting* wanted = (*read)->Find(now.key);
     if (wanted->get() == now.get()) continue;
     if (IsLive(now.key)) {
       taken.push_back(absl::StrCat(now.key, " ", ShownValue(*wanted)));
     } else if (!is_quiet_) {  // another process names it; here paths are resolved, ports chosen
-      kept.push_back(now.key);
+      is_kept = true;
       const bool is_gone = wanted->origin == "default";
       LogWarn("%s stays %s: %s %s, which takes a restart", now.key, ShownValue(now),
               is_gone ? "its default is" : wanted->origin + " has", ShownValue(*wanted));
@@ -52,7 +53,7 @@ bool ConfigReload::Read() {
   if (!is_raised) ChangeLogLevel(min);
   if (!taken.empty())
     Tell(LogLevel::kInfo, absl::StrCat("settings changed: ", absl::StrJoin(taken, ", ")));
-  else if (kept.empty())
+  else if (!is_kept)
     Tell(LogLevel::kInfo, "no setting has changed");
   ChangeLogLevel(min);
   return !taken.empty();

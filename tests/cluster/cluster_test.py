@@ -13,6 +13,7 @@ import unittest
 
 from cluster import Cluster, ClusterError
 from images import make_image
+from interrupts import heed_sigterm
 from metrics import Metrics
 from release import CHART, NAMESPACE, RELEASE, ROOT, VALUES, changed
 
@@ -303,13 +304,9 @@ class Chart(unittest.TestCase):
         cluster.kubectl("delete", "namespace", "short", "--wait=false")
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt  # which unittest lets pass, so that main stops the cluster
-
-
 def main():
     global options, cluster
-    signal.signal(signal.SIGTERM, interrupt)
+    heed_sigterm()
     parser = argparse.ArgumentParser()
     for name in ("programs", "helm", "adapter", "baton"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)

@@ -4,7 +4,6 @@ import argparse
 import concurrent.futures
 import json
 import pathlib
-import signal
 import sys
 import time
 import unittest
@@ -12,6 +11,7 @@ import unittest
 import yaml
 
 from api_server import ApiServer, Refused
+from interrupts import heed_sigterm
 from release import CHART, NAMESPACE, RELEASE, ROOT, VALUES, changed
 
 sys.path.append(str(ROOT / "tests/chart"))
@@ -138,17 +138,13 @@ class Light(unittest.TestCase):
         self.assertGreater(len(told.splitlines()), 10)
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt  # which unittest lets pass, so that main stops the server
-
-
 def main():
     global options, server
     parser = argparse.ArgumentParser()
     for name in ("programs", "helm", "schemas"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     options, arguments = parser.parse_known_args()
-    signal.signal(signal.SIGTERM, interrupt)
+    heed_sigterm()
     begun = time.monotonic()
     server = ApiServer(options.programs)
     try:

@@ -44,9 +44,7 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     WorkerPorts ports;
     ports.clock = [this] { return now_; };
     ports.transfer = [this, index](TransferCommand c) { transfer_.Post(index, std::move(c)); };
-    ports.report = [this, index](RouterId, uint64_t, const WorkerReport& report) {
-      OnReport(index, report);
-    };
+    ports.report = [this, index](uint64_t, const WorkerReport& report) { OnReport(index, report); };
     ports.wake = [w = worker.get()] { w->awake = true; };
     worker->core = std::make_unique<WorkerCore>(options, facts, worker->backend.get(),
                                                 worker->pool.get(), std::move(ports));

@@ -32,7 +32,7 @@ class InProcessCluster {
   explicit InProcessCluster(const InProcessOptions& options);
   ~InProcessCluster();  // calls Stop
 
-  // These are calls of the first router.
+  // Calls of the first router.
   RequestId Submit(GenerateRequest request) { return router(0).Submit(std::move(request)); }
   void Cancel(RequestId id) { router(0).Cancel(id); }
   bool WaitTokens(RequestId id, size_t n_tokens) { return router(0).WaitTokens(id, n_tokens); }

@@ -169,7 +169,7 @@ TEST_CASE("routers that a name comes to stand for are dialled, and those that le
   second->AwaitWorker(kWorker);
   CHECK(worker.events.Next<RouterConnected>()->router == 2);
 
-  // Its address is gone: its stream goes on to its own end.
+  // A stream whose address is gone goes on to its own end.
   names.Set({first.address()});
   REQUIRE(worker.Send(2, TokenOf(2, 9)));
   REQUIRE(second->Next<WorkerReported>().has_value());

@@ -98,11 +98,9 @@ void ControlWire::Dial(int node, uint64_t stamp) {
          now_us);
 }
 
-void ControlWire::Report(int node, RouterId router, uint64_t id, WorkerReport report,
-                         int64_t at_us) {
-  if (diallers_[node].stream != id) return;  // it has ended
-  Stream* const stream = Find(id);
-  if (stream != nullptr && stream->worker_open && stream->router == router)
+void ControlWire::Report(int node, uint64_t name, WorkerReport report, int64_t at_us) {
+  Stream* const stream = Find(diallers_[node].stream);
+  if (stream != nullptr && stream->worker_open && stream->name() == name)
     Write(stream, std::move(report), at_us);
 }
 
@@ -211,7 +209,7 @@ void ControlWire::DeliverUp(uint64_t id) {
     stream->router_open = true;
     Front(StreamOpened{id, stream->worker});
     stream->router = router_;
-    if (stream->worker_open) PushDown(stream, RouterConnected{stream->router, stream->id});
+    if (stream->worker_open) PushDown(stream, RouterConnected{stream->router, stream->name()});
   }
   if (!stream->router_open) return;
   if (auto* report = std::get_if<WorkerReport>(&what))

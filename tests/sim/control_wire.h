@@ -51,7 +51,8 @@ class ControlWire {
   void StartDialling(int node);
   void Dial(int node, uint64_t stamp);
   // Dropped unless the worker's stream is this router's.
-  void Report(int node, RouterId router, uint64_t stream, WorkerReport report, int64_t at_us);
+  // stream: as RouterConnected named it.
+  void Report(int node, uint64_t stream, WorkerReport report, int64_t at_us);
   void Sign(int node, int64_t at_us);  // an empty report
   void OnKilled(int node);
   void OnPaused(int node);   // no messages from now on
@@ -99,6 +100,7 @@ class ControlWire {
     bool seen = false;      // the router's end has been told
     std::deque<Up> up;
     std::deque<Down> down;
+    uint64_t name() const { return uint64_t{router} << 32 | id; }  // unlike other routers'
     bool over() const { return !worker_open && !router_open && (seen || up.empty()); }
   };
   struct Dialler {

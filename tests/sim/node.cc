@@ -114,14 +114,13 @@ void Node::Start(uint64_t random_id) {
   }
   core_ = std::make_unique<WorkerCore>(
       core, facts, engine_.get(), pool_.get(),
-      WorkerPorts{
-          .clock = [this] { return TimeOf(clock_us_); },
-          .transfer = std::move(commands),
-          .report = [this](RouterId router, uint64_t stream,
-                           WorkerReport r) { report_(router, stream, std::move(r), clock_us_); },
-          .compile = [this](GrammarJob job) { OnCompile(std::move(job)); },
-          .expect = [this](absl::Duration step) { expected_ += step; },
-          .wake = [this] { WakeEngine(agenda_->now_us() + WakeDelay()); }});
+      WorkerPorts{.clock = [this] { return TimeOf(clock_us_); },
+                  .transfer = std::move(commands),
+                  .report = [this](uint64_t stream,
+                                   WorkerReport r) { report_(stream, std::move(r), clock_us_); },
+                  .compile = [this](GrammarJob job) { OnCompile(std::move(job)); },
+                  .expect = [this](absl::Duration step) { expected_ += step; },
+                  .wake = [this] { WakeEngine(agenda_->now_us() + WakeDelay()); }});
   WakeEngine(agenda_->now_us());
 }
 

@@ -28,7 +28,7 @@ namespace baton::sim {
 
 class Node {
  public:
-  using Reporter = std::function<void(RouterId, uint64_t stream, WorkerReport, int64_t at_us)>;
+  using Reporter = std::function<void(uint64_t stream, WorkerReport, int64_t at_us)>;
   Node(int index, const Swarm& swarm, Agenda* agenda, SimRandom* random, MemNetwork* network,
        Reporter report, TransitionCounts* transitions);
   ~Node();

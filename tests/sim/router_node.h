@@ -48,7 +48,7 @@ class RouterNode {
   void FrontTurn();
   void OnTimer(uint64_t stamp);
   void CarryOut();  // effects of what was called
-  // Its clients' requests are lost. Workers find it again when it is started.
+  // Loses its clients' requests; workers find it again when it is started.
   void Kill(int64_t away_us);
   void CountRelays() const;  // also before it is lost
 

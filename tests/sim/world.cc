@@ -67,9 +67,9 @@ World::World(const Swarm& swarm, bool tracing)
   for (size_t i = 0; i < n; ++i)
     nodes_.push_back(std::make_unique<Node>(
         static_cast<int>(i), swarm_, &agenda_, &random_, &network_,
-        [this, i](RouterId id, uint64_t stream, const WorkerReport& report, int64_t at_us) {
+        [this, i](uint64_t stream, const WorkerReport& report, int64_t at_us) {
           for (auto& router : routers_)
-            router->wire().Report(static_cast<int>(i), id, stream, report, at_us);
+            router->wire().Report(static_cast<int>(i), stream, report, at_us);
         },
         &transitions_));
   for (int i = 0; i < swarm_.n_routers; ++i)

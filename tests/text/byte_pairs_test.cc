@@ -126,7 +126,7 @@ TEST_CASE("words of up to 20,000 bytes") {
   }
 }
 
-// Such words are merged in windows.
+// Words of more than 16,384 symbols are merged in windows.
 TEST_CASE("words of up to 300,000 bytes") {
   for (const std::string& family : kFamilies) {
     INFO(family);

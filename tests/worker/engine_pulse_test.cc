@@ -101,9 +101,9 @@ TEST_CASE("an engine thread that stands still in a step is seen by other threads
   backend.SetPool(pool.get());
   WorkerCoreOptions options;
   options.decode.max_batch = 4;
-  EngineThread engine(options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
-                      WorkerPorts{.transfer = [](TransferCommand) {},
-                                  .report = [](RouterId, uint64_t, WorkerReport) {}});
+  EngineThread engine(
+      options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
+      WorkerPorts{.transfer = [](TransferCommand) {}, .report = [](uint64_t, WorkerReport) {}});
   engine.Start();
   REQUIRE(engine.Post(RouterConnected{}));
   CHECK(WaitUntil([&] { return engine.turn().turns > 0 && engine.turn().age_us == 0; }));

@@ -87,7 +87,7 @@ class LateWorker {
         WorkerPorts{
             .clock = [this] { return now_ += absl::Microseconds(10); },
             .transfer = [](TransferCommand) {},
-            .report = [this](RouterId, uint64_t, const WorkerReport& report) { Take(report); },
+            .report = [this](uint64_t, const WorkerReport& report) { Take(report); },
             .compile =
                 [this](GrammarJob job) {
                   compiled_.push_back({job.id, HashGrammarOf(job.spec, HashBackend::kVocab)});
@@ -179,7 +179,7 @@ TEST_CASE("a step is submitted before the one before it is reached, at every dep
   CHECK(worker.tokens[1] == Expected(request).tokens);
   CHECK(worker.digests[1] == Expected(request).digests);
   CHECK(worker.core().IsQuiet());
-  // But at the beginning and at the end so many steps are under way all the while.
+  // Steps under way are as many as the depth, except at the beginning and at the end.
   CHECK(worker.n_with[static_cast<size_t>(depth)] > worker.n_operations * 3 / 4);
 }
 
@@ -310,7 +310,7 @@ TEST_CASE("the wake-up of a fence reaches a sleeping engine thread") {
   options.decode.max_batch = 4;
   std::vector<int32_t> tokens;  // of the engine thread, until all are there
   std::promise<void> are_there;
-  const auto report = [&](RouterId, uint64_t, const WorkerReport& told) {
+  const auto report = [&](uint64_t, const WorkerReport& told) {
     for (const WorkerEvent& event : told.events) {
       const auto* token = std::get_if<TokenOut>(&event);
       if (token == nullptr || token->request_id != 1) continue;

@@ -24,12 +24,11 @@ struct Rig {
     options.decode.max_batch = 8;
     core = std::make_unique<WorkerCore>(
         options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
-        WorkerPorts{
-            .clock = [this] { return now += absl::Microseconds(10); },
-            .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
-            .report = [this](RouterId to, uint64_t, const WorkerReport& r) { Take(to, r); }});
+        WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
+                    .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
+                    .report = [this](uint64_t stream, const WorkerReport& r) { Take(stream, r); }});
     for (const RouterId router : {kFirst, kSecond})
-      core->Handle(RouterEvent(RouterConnected{router}));
+      core->Handle(RouterEvent(RouterConnected{.router = router, .stream = router}));
     core->Turn();
   }
   ~Rig() {
@@ -41,8 +40,8 @@ struct Rig {
     core->Handle(TransferEvent(PagesReturned{lent}));
     core->Abandon();
   }
-  void Take(RouterId to, const WorkerReport& report) {
-    Heard& by = heard[to];
+  void Take(uint64_t stream, const WorkerReport& report) {
+    Heard& by = heard[static_cast<RouterId>(stream)];  // its name is the router's id here
     for (const WorkerEvent& event : report.events) {
       if (const auto* token = std::get_if<TokenOut>(&event))
         by.tokens[token->request_id].push_back(token->token);
@@ -142,8 +141,8 @@ TEST_CASE("a router that is lost ends its own requests, and frees their pages at
   CHECK(rig.heard[kFirst].ends.size() == n_ends);  // nobody is there to be told
   CHECK(rig.core->IsQuiet());
 
-  // It comes back, as another life, and is told everything.
-  rig.core->Handle(RouterEvent(RouterConnected{5}));
+  // A router that comes back, as another life, is told everything.
+  rig.core->Handle(RouterEvent(RouterConnected{.router = 5, .stream = 5}));
   rig.Turns();
   CHECK(rig.heard[5].n_restarts == 1);
   CHECK(rig.heard[5].pages == rig.heard[kSecond].pages);

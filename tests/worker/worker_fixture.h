@@ -74,7 +74,7 @@ struct WorkerFixture {
         options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
         WorkerPorts{.clock = [this] { return now += absl::Microseconds(10); },
                     .transfer = [this](TransferCommand c) { commands.push_back(std::move(c)); },
-                    .report = [this](RouterId, uint64_t, const WorkerReport& r) { Take(r); },
+                    .report = [this](uint64_t, const WorkerReport& r) { Take(r); },
                     .expect = [this](absl::Duration step) { expected.push_back(step); }});
     core->Handle(RouterEvent(RouterConnected{}));
   }

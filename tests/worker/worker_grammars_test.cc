@@ -35,11 +35,10 @@ struct GrammarWorker {
     WorkerCoreOptions options;
     backend.set_limits({.max_step_tokens = 64});
     options.decode.max_batch = 4;
-    WorkerPorts ports{
-        .clock = [this] { return now += absl::Microseconds(10); },
-        .transfer = [](TransferCommand) {},
-        .report = [this](RouterId, uint64_t, const WorkerReport& report) { Take(report); },
-        .masks = &masks};
+    WorkerPorts ports{.clock = [this] { return now += absl::Microseconds(10); },
+                      .transfer = [](TransferCommand) {},
+                      .report = [this](uint64_t, const WorkerReport& report) { Take(report); },
+                      .masks = &masks};
     if (compiles) ports.compile = [this](GrammarJob job) { jobs.push_back(std::move(job)); };
     core = std::make_unique<WorkerCore>(options, WorkerFacts{.self = kSelf, .max_context = 100},
                                         &backend, pool.get(), std::move(ports));

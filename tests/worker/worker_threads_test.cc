@@ -40,7 +40,7 @@ class Node {
         WorkerPorts{
             .transfer = [this](TransferCommand command) { transfer_->Post(std::move(command)); },
             .report = [on_report = std::move(on_report)](
-                          RouterId, uint64_t, const WorkerReport& report) { on_report(report); }});
+                          uint64_t, const WorkerReport& report) { on_report(report); }});
     const TransferFacts facts{
         .incarnation = self, .model_fingerprint = 1, .numerics_id = "hash", .layout_id = "hash"};
     auto started = Transfer::StartOver(

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "bench/load/http_client.h"
 #include "common/log.h"
 #include "server/api/api_front.h"
@@ -55,6 +56,13 @@ struct Served : LoopThread {
   }
   HttpClient Client() const { return HttpClient({"127.0.0.1", port}, absl::Seconds(20)); }
   std::string Metrics() const { return Client().Get("/metrics")->body; }
+  // Waits until the page of metrics has `text`; false: not within 20 s.
+  bool WaitForMetrics(const std::string& text) const {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (Metrics().find(text) == std::string::npos)
+      if (absl::Now() >= end) return false;
+    return true;
+  }
 
   const ApiFrontOptions options;
   MetricsRegistry registry;

@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "tests/server/api/served_api.h"
 #include "tests/support/raw_client.h"
 
@@ -336,10 +335,7 @@ TEST_CASE("chat completions that failed, or whose client has gone, are not store
   else
     client.Close();
   const char* const code = fails ? "code=\"5" : "code=\"499\"";
-  const absl::Time limit = absl::Now() + absl::Seconds(10);
-  while (served.Metrics().find(code) == std::string::npos && absl::Now() < limit)
-    absl::SleepFor(absl::Milliseconds(5));
-  CHECK(served.Metrics().find(code) != std::string::npos);
+  CHECK(served.WaitForMetrics(code));
   CHECK(Ask(served, "GET", path).body.at("data").as_array().empty());
 }
 
