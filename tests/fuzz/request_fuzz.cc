@@ -41,14 +41,14 @@ const GenerationApi* ApiOf(Endpoint endpoint) {
   }
 }
 
-// A refusal is the client's fault and names a field of the endpoint, or none.
+// A refusal is the client's fault and names a field that some endpoint knows, or none: one of
+// another endpoint is refused by name.
 void CheckRefusal(Endpoint endpoint, const ApiError& error) {
   BATON_CHECK(error.status == 400 || error.status == 404);
   BATON_CHECK(!error.message.empty() && error.message.size() < 4000);
   const std::string name = error.param.substr(0, error.param.find_first_of(".["));
   bool is_known = name.empty();
-  for (const Field& field : AllFields())
-    is_known |= (field.endpoints & SetOf(endpoint)) != 0 && field.name == name;
+  for (const Field& field : AllFields()) is_known |= field.name == name;
   BATON_CHECK(is_known);
   const bool is_anthropic = ApiOf(endpoint) == &kMessagesApi;
   const HttpReply reply = is_anthropic ? AnthropicErrorReply(error) : ErrorReply(error);

@@ -183,6 +183,10 @@ void AnswerSplitter::InObject(char c) {
   const CallObject::Byte byte = object_.Push(c);
   if (byte == CallObject::Byte::kWrong) {
     if (!started_) return Reject(c);
+    // The wrong byte may be the one that shows where a number ends.
+    --n_bytes_;
+    EndArguments();
+    ++n_bytes_;
     EndObject();
     return Byte(c);
   }
@@ -194,11 +198,14 @@ void AnswerSplitter::InObject(char c) {
   } else if (argument) {
     Tell(AnswerEvent::kCallArguments, std::string_view(&c, 1));
   }
-  if (started_ && !ended_ && object_.arguments_whole()) {
-    ended_ = true;
-    Tell(AnswerEvent::kCallEnd, "");
-  }
+  EndArguments();
   if (object_.whole()) EndObject();
+}
+
+void AnswerSplitter::EndArguments() {
+  if (!started_ || ended_ || !object_.arguments_whole()) return;
+  ended_ = true;
+  Tell(AnswerEvent::kCallEnd, "");
 }
 
 // Starts the call if it is certain.

@@ -80,6 +80,7 @@ class AnswerSplitter {
   void BeginObject(CallObject object);
   void InObject(char c);
   void StartCall();
+  void EndArguments();  // tells the end of a call whose arguments are whole
   void EndObject();
 
   // The call is none: what was held is content, and the byte is read as text.

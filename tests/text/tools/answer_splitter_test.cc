@@ -144,6 +144,9 @@ TEST_CASE("what is a call, and what is text, for Hermes and Qwen") {
        {"", "", {{"f", "\"x\""}}}},
       {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": null }", {"", "", {{"f", "null"}}}},
       {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": 12", {"", "", {{"f", "12", false}}}},
+      // A byte that the object cannot have ends a number, and its call.
+      {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": 12]", {"", "]", {{"f", "12"}}}},
+      {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": 3d]x", {"", "]x", {{"f", "3d"}}}},
       {kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": }",
        Text("<tool_call>{\"name\": \"f\", \"arguments\": }")},
       {kHermes,
