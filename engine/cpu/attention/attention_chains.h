@@ -11,9 +11,10 @@
 //   V::Word: the unit broadcast over the lanes, V::kWords units per 32 k of a row, even and odd in
 //     turn
 //   V::kStepLines lines make one step of a chain: V::LoadStep<chain>(line, line_stride)
-//   V::kTileRows, V::Columns(rows, of_numbers): the register tile, of int8 numbers or not
-//   V::kBothChains: both chains at once; V then also has Mul(word, b) and Hold(&b), which stops the
-//     compiler from making b again for every row
+//   V::TileRows(source), V::Columns(rows, source): the register tile of lines of that form;
+//     V::kMaxTileRows: the largest
+//   V::BothChains(source): both chains at once; V then also has Mul(word, b) and Hold(&b), which
+//     stops the compiler from making b again for every row
 //   V::kReadsNumbers: chains read int8 as stored in the pages, by V::LoadNumbers<chain>(numbers,
 //     stride); otherwise int8 is converted to bf16 first
 //   V::kSideBySide: a step of bf16 is two vectors that hold both chains of half of the lanes each;
@@ -36,7 +37,8 @@ namespace {
 template <class V>
 struct ChainDot {
   using Word = typename V::Word;
-  using Loops = std::conditional_t<V::kBothChains, BothChains<V>, ParkedChains<V>>;
+  template <LineSource kSource>
+  using Loops = std::conditional_t<V::BothChains(kSource), BothChains<V>, ParkedChains<V>>;
   // Eight and two register tiles of six rows (sixteen and four of three); S of 48 rows is 24 KB,
   // and L1 has 32. Rows at the causal edge are computed up to the last key that any row of the tile
   // sees, so fewer are taken at a time. On AVX2 24 to 96 rows and 6 to 48 at the edge are within
@@ -78,7 +80,7 @@ struct ChainDot {
     if (IsLaidOut(tile) && tile.fresh)
       WithLines(tile, [&]<LineSource kSource> { LayOutKeys<V, kSource>(tile); });
     const Word* const q = static_cast<const Word*>(rows.q);
-    InRowTiles(rows.n, [&](int row, int n, int n_tiles) {
+    InRowTiles(rows.n, V::TileRows(SourceOf(tile)), [&](int row, int n, int n_tiles) {
       kTable.score[SourceOf(tile)][n](q + int64_t{row} * kRowStride, tile, n_tiles, &scratch->ahead,
                                       scratch->s[row]);
     });
@@ -89,7 +91,7 @@ struct ChainDot {
   static void AddValues(Scratch* scratch, int n_rows, const KeyTile& tile, float* out) {
     if (IsLaidOut(tile) && tile.fresh)
       WithLines(tile, [&]<LineSource kSource> { LayOutValues<V, kSource>(tile); });
-    InRowTiles(n_rows, [&](int row, int n, int n_tiles) {
+    InRowTiles(n_rows, V::TileRows(SourceOf(tile)), [&](int row, int n, int n_tiles) {
       kTable.value[SourceOf(tile)][n](Weights(scratch, row), tile, n_tiles, &scratch->ahead,
                                       out + int64_t{row} * kRowStride);
     });
@@ -129,8 +131,8 @@ struct ChainDot {
   // Cuts n rows into register tiles as evenly as possible: calls tiles(first row, rows of each,
   // number), at most twice.
   template <typename Tiles>
-  static void InRowTiles(int n, const Tiles& tiles) {
-    const int n_tiles = (n + V::kTileRows - 1) / V::kTileRows;
+  static void InRowTiles(int n, int max_rows, const Tiles& tiles) {
+    const int n_tiles = (n + max_rows - 1) / max_rows;
     const int rows = n / n_tiles, larger = n % n_tiles;
     if (larger > 0) tiles(0, rows + 1, larger);
     tiles(larger * (rows + 1), rows, n_tiles - larger);
@@ -154,10 +156,10 @@ struct ChainDot {
     auto&& first = AheadOfScores<kSource>(tile, ahead);
     NoneAhead none;
     InRuns<Columns<kSource>(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
-      Loops::template Scores<kSource, R, C>(q, tile, column, &first, s);
+      Loops<kSource>::template Scores<kSource, R, C>(q, tile, column, &first, s);
       for (int i = R; i < n_tiles * R; i += R)
-        Loops::template Scores<WithoutAhead(kSource), R, C>(q + i * kRowStride, tile, column, &none,
-                                                            s + i * kTileKeys);
+        Loops<kSource>::template Scores<WithoutAhead(kSource), R, C>(
+            q + i * kRowStride, tile, column, &none, s + i * kTileKeys);
     });
   }
   template <LineSource kSource, int R>
@@ -168,9 +170,10 @@ struct ChainDot {
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
       InRuns<Columns<kSource>(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
-        Loops::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, &first, out);
+        Loops<kSource>::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, &first,
+                                                          out);
         for (int i = R; i < n_tiles * R; i += R)
-          Loops::template AddValues<WithoutAhead(kSource), R, C>(
+          Loops<kSource>::template AddValues<WithoutAhead(kSource), R, C>(
               p + i * kTileKeys, tile, group, n_halves, column, &none, out + i * kRowStride);
       });
     }
@@ -179,7 +182,7 @@ struct ChainDot {
   // then the next tile's keys; for a laid out tile, both of the next tile.
   template <LineSource kSource>
   static decltype(auto) AheadOfScores(const KeyTile& tile, TileAhead* ahead) {
-    if constexpr (!Loops::kTakesAhead || !IsAhead(kSource))
+    if constexpr (!Loops<kSource>::kTakesAhead || !IsAhead(kSource))
       return NoneAhead();
     else if constexpr (V::kTileAhead)
       return (*ahead);
@@ -188,7 +191,7 @@ struct ChainDot {
   }
   template <LineSource kSource>
   static decltype(auto) AheadOfValues(const KeyTile& tile, TileAhead* ahead) {
-    if constexpr (!Loops::kTakesAhead || !IsAhead(kSource))
+    if constexpr (!Loops<kSource>::kTakesAhead || !IsAhead(kSource))
       return NoneAhead();
     else if constexpr (V::kTileAhead)
       return (*ahead);
@@ -215,14 +218,14 @@ struct ChainDot {
   }
   template <LineSource kSource>
   static constexpr int Columns(int rows) {
-    const int columns = V::Columns(rows, OfNumbers(kSource));
+    const int columns = V::Columns(rows, kSource);
     return kSource >= kLaidOut && columns > kRunColumns ? kRunColumns : columns;
   }
 
   // The row count is a template argument of the loops: one entry per row count and source.
   using Loop = void (*)(const Word*, const KeyTile&, int, TileAhead*, float*);
   struct Table {
-    Loop score[kSources][V::kTileRows + 1] = {}, value[kSources][V::kTileRows + 1] = {};
+    Loop score[kSources][V::kMaxTileRows + 1] = {}, value[kSources][V::kMaxTileRows + 1] = {};
   };
   template <int R>
   static constexpr void Fill(Table* table) {
@@ -236,12 +239,14 @@ struct ChainDot {
   }
   template <LineSource kSource, int R>
   static constexpr void FillSource(Table* table) {
-    table->score[kSource][R] = ScoreRows<kSource, R>;
-    table->value[kSource][R] = ValueRows<kSource, R>;
+    if constexpr (R <= V::TileRows(kSource)) {
+      table->score[kSource][R] = ScoreRows<kSource, R>;
+      table->value[kSource][R] = ValueRows<kSource, R>;
+    }
   }
   static constexpr Table MakeTable() {
     Table table;
-    Fill<V::kTileRows>(&table);
+    Fill<V::kMaxTileRows>(&table);
     return table;
   }
   static constexpr Table kTable = MakeTable();

@@ -1,6 +1,6 @@
 // One chain of R rows x C columns at a time in registers, first even, then odd; the sums of the
-// even chain wait in L1. Register tiles are as large as possible. V is the path's vector
-// (attention_chains.h). For kernel units.
+// even chain wait in L1. Register tiles are as large as possible, and lines are read twice: for
+// tiles that are laid out. V is the path's vector (attention_chains.h). For kernel units.
 #pragma once
 
 #include "engine/cpu/attention/attention_operands.h"
@@ -60,18 +60,16 @@ struct ParkedChains {
   // S of R rows x C columns.
   template <LineSource kSource, int R, int C, class Ahead>
   static void Scores(const Word* q, const KeyTile& tile, int column, Ahead* /*ahead*/, float* s) {
+    static_assert(!InPages(kSource));
     for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
       const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
         auto lines = KeyLines<V, kSource, C>(tile, k, column);
         for (int w = 0; w < V::kWords; w += 2) {
           sums->template Step<chain>(q + w, kRowStride, lines);
           lines.Next();
-          if (chain == kOdd) continue;
-          for (int c = 0; c < C; ++c) {
-            const int group = (column + c) / kLineColumns, at = (k + w) * kLanes;
-            if (kSource == kPagesAhead) PrefetchLine(tile.v[group] + at);
-            if (kSource == kLaidOutAhead) PrefetchToL2(tile.next_k[group] + at);
-          }
+          if (kSource != kLaidOutAhead || chain == kOdd) continue;
+          for (int c = 0; c < C; ++c)
+            PrefetchToL2(tile.next_k[(column + c) / kLineColumns] + (k + w) * kLanes);
         }
       };
       AddChains<R, C>(run, s + column * V::kWidth, kTileKeys, k == 0);
@@ -85,30 +83,16 @@ struct ParkedChains {
                         Ahead* /*ahead*/, float* out) {
     constexpr int kGroupWords = V::kWords * kGroupKeys / 32;
     const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
-      const Word* words = p + group * kGroupWords;
-      if constexpr (!InPages(kSource)) {  // both halves lie in a row
-        auto lines = ValueLines<V, kSource, C>(tile, group, column);
-        const Word* const end = words + n_halves * kGroupWords;
-        const bf16* ahead = nullptr;
-        if (kSource == kLaidOutAhead)
-          ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
-        for (; words < end; words += 2, lines.Next()) {
-          sums->template Step<chain>(words, kTileKeys, lines);
-          if (kSource != kLaidOutAhead || chain == kOdd) continue;
-          for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
-        }
-        return;
-      }
-      for (int half = group; half < group + n_halves; ++half) {
-        auto lines = ValueLines<V, kSource, C>(tile, half, column);
-        for (int i = 0; i < kGroupLines; i += V::kStepLines, words += 2, lines.Next()) {
-          sums->template Step<chain>(words, kTileKeys, lines);
-          if (kSource != kPagesAhead || chain == kOdd) continue;
-          for (int c = 0; c < C; ++c) {
-            const int line = (column + c) / kLineColumns * kGroupLines + i;
-            PrefetchLine(tile.next_k[half] + line * kLineElements);
-          }
-        }
+      auto lines = ValueLines<V, kSource, C>(tile, group, column);
+      const Word* words = p + group * kGroupWords;  // both halves lie in a row
+      const Word* const end = words + n_halves * kGroupWords;
+      const bf16* ahead = nullptr;
+      if (kSource == kLaidOutAhead)
+        ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
+      for (; words < end; words += 2, lines.Next()) {
+        sums->template Step<chain>(words, kTileKeys, lines);
+        if (kSource != kLaidOutAhead || chain == kOdd) continue;
+        for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
       }
     };
     AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);

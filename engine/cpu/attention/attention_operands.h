@@ -32,9 +32,6 @@ constexpr LineSource WithoutAhead(LineSource source) {
   return static_cast<LineSource>(source / 2 * 2);
 }
 
-inline void PrefetchLine(const bf16* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
-}
 inline void PrefetchToL2(const bf16* line) {
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
 }

@@ -14,13 +14,15 @@ struct PairVector {
   using Float = __m512;
   using Word = uint32_t;
   static constexpr int kWidth = 16;
-  static constexpr int kTileRows = 6;
-  static constexpr bool kBothChains = true, kReadsNumbers = true;
+  static constexpr int kMaxTileRows = 6;
+  static constexpr bool kReadsNumbers = true;
+  static constexpr int TileRows(LineSource /*source*/) { return kMaxTileRows; }
+  static constexpr bool BothChains(LineSource /*source*/) { return true; }
   static constexpr bool kSideBySide = true;
   // Four columns of three rows: 24 sums. (Zen 4, 64 dims, 4,096 keys: 81 % of the bandwidth instead
   // of 74 with two columns; int8, which takes more registers to widen, is 5 % slower with four.)
-  static constexpr int Columns(int rows, bool of_numbers) {
-    return rows <= (of_numbers ? 2 : 3) ? 4 : 2;
+  static constexpr int Columns(int rows, LineSource source) {
+    return rows <= (OfNumbers(source) ? 2 : 3) ? 4 : 2;
   }
   static constexpr int kWords = 16;
   static constexpr int kStepLines = 2;

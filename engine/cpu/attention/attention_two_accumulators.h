@@ -1,6 +1,6 @@
-// Both chains of R rows x C columns at once, all their sums in registers: best on machines that
-// load as often as they multiply (AVX2). V is the path's vector, with words of one k and lines of
-// one step (attention_chains.h). For kernel units.
+// Both chains of R rows x C columns at once, all their sums in registers: lines are read once, as
+// they stream from memory, and no sum waits elsewhere. V is the path's vector (attention_chains.h),
+// whose words are one k and whose lines one step. For kernel units.
 //
 // A chain's first product is its first sum, and dims beyond the last, which are zeros, are skipped.
 // Zero sums may then differ in sign from those of the tile order; no result of the attention
