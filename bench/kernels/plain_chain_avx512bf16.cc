@@ -13,10 +13,10 @@ struct PlainPairs : ZmmRegisters, Vdpbf16 {
   static constexpr int kSteps = 8;
   static constexpr int kTileRows = 6, kTileVecs = 4;
   static constexpr int64_t kBlockGroups = 4;  // 16 KiB of words
-  static constexpr int64_t kPrefetchBytes = 0;
+  static constexpr int64_t PrefetchBytes(int /*streams*/) { return 0; }
   static constexpr int kDirectRows = 48, kDirectTileRows = 12, kDirectTilesRows = 12;
   static constexpr int kPrefetchRows = kDirectRows + 1;
-  static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectBlocks(int64_t /*k*/) { return 4; }
   static constexpr int DirectVecs(int rows) { return rows <= 6 ? 4 : 2; }
 
   static Vec Weights(const bf16* block, int64_t step, int /*v*/, int pass) {

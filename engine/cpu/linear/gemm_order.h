@@ -45,13 +45,18 @@ struct DirectWeights {
   const bf16* blocks;
   int64_t block_stride;  // bf16s from one block to the next
   WeightPrefetch* ahead;
+  // From group `end` on, the next tile's first groups are read: `jump` bf16s behind the lines that
+  // would follow.
+  int64_t end, jump;
 
   inline __attribute__((always_inline)) typename V::Vec Get(int64_t group, int step, int v,
                                                             int pass) const {
     const bf16* tile = blocks + v / kBlockVecs * block_stride + group * 512;
-    if (V::kPrefetchBytes > 0 && pass == 0 && v % kBlockVecs == 0) {
+    constexpr int64_t kAhead = V::PrefetchBytes(kVecs / kBlockVecs);
+    if (kAhead > 0 && pass == 0 && v % kBlockVecs == 0) {
       const bf16* line = tile + step * (512 / V::kSteps);
-      _mm_prefetch(reinterpret_cast<const char*>(line) + V::kPrefetchBytes, _MM_HINT_T0);
+      if (group + kAhead / 1024 >= end) line += jump;
+      _mm_prefetch(reinterpret_cast<const char*>(line) + kAhead, _MM_HINT_T0);
     }
     return V::Weights(tile, step, v % kBlockVecs, pass);
   }

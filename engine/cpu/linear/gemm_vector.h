@@ -16,13 +16,13 @@
 //   V::kDirectTilesRows         largest of several direct tiles, in rows
 //   V::DirectVecs(rows)         vectors of a direct tile: that many blocks are parallel streams
 //                               from memory
-//   V::kDirectBlocks            largest direct work item, in 16-output blocks
+//   V::DirectBlocks(k)          largest direct work item, in 16-output blocks
 //   V::kPrefetchRows            from this many rows on, computing takes as long as waiting for
 //                               memory: the next K block is prefetched meanwhile, which slows
 //                               fewer rows down
 //   V::kTileRows, kTileVecs     largest tile for more rows
 //   V::kBlockGroups             groups of a K block: a panel's words fit in L1
-//   V::kPrefetchBytes           how far ahead streamed weights are prefetched; 0: not at all
+//   V::PrefetchBytes(streams)   how far ahead streamed weights are prefetched; 0: not at all
 // and if kPasses is 1
 //   V::Product(a, b)            the products of a step
 //   V::AddChains(lower, upper)  e + o of the outputs of two vectors
@@ -109,7 +109,7 @@ class VectorGemm {
   static int64_t ItemBlocks(const LinearJob& job) {
     if (!Direct(job)) return kMinItemBlocks;
     return baton::ItemBlocks(job, V::DirectVecs(static_cast<int>(Tiling(job).rows)) / kBlockVecs,
-                             V::kDirectBlocks);
+                             V::DirectBlocks(job.k));
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
   static int64_t RunItems(const LinearJob& job) {
@@ -148,7 +148,14 @@ class VectorGemm {
   static void DirectTiles(const LinearJob& job, int64_t row, int64_t tiles, int64_t block,
                           const DirectPart& at, WeightPrefetch* ahead, float* acc) {
     const int64_t block_stride = 16 * job.k_padded;
-    const DirectWeights<V, kVecs> weights{Block(job, block) + at.group * 512, block_stride, ahead};
+    // Behind a whole block of K the next tile's blocks are read.
+    constexpr int64_t kBlocks = kVecs / kBlockVecs;
+    const int64_t next =
+        block + kBlocks < at.first + at.blocks ? block + kBlocks : NextItem(job, at.first);
+    const bool is_whole = at.groups == Groups(job) && next < job.n_blocks;
+    const DirectWeights<V, kVecs> weights{Block(job, block) + at.group * 512, block_stride, ahead,
+                                          at.groups,
+                                          is_whole ? (next - block - 1) * block_stride : 0};
     for (const int64_t end = row + tiles * kRows; row < end; row += kRows) {
       Order::template AddTile<V, kRows, kVecs>(
           TileWords(job, row, at.group), weights, at.groups,

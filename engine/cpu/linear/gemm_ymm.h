@@ -31,10 +31,10 @@ struct YmmRegisters {
 struct Avx2Fma : YmmRegisters {
   static constexpr int kPasses = 1;
   static constexpr int kSteps = 16;
-  static constexpr int64_t kPrefetchBytes = 0;
+  static constexpr int64_t PrefetchBytes(int /*streams*/) { return 0; }
   static constexpr int kDirectRows = 20, kDirectTileRows = 6, kDirectTilesRows = 6;
   static constexpr int kPrefetchRows = kDirectRows + 1;
-  static constexpr int kDirectBlocks = 4;
+  static constexpr int DirectBlocks(int64_t /*k*/) { return 4; }
   static constexpr int DirectVecs(int /*rows*/) { return 16; }
   static constexpr int VecsAtOnce(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
   static constexpr int kTileRows = 3, kTileVecs = 4;

@@ -312,7 +312,7 @@ LinearKernelSet KernelSetOf(Isa isa) {
     case Isa::kAvx512Bf16:
       return {{&kLinearAvx512Bf16}, {&kInt8VnniZen}, {&kInt4VnniZen}, ItemOrder::kInParts};
     case Isa::kAmx:
-      return {{&kLinearAvx512, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
+      return {{&kLinearAmxVectors, &kLinearAmxStream, &kLinearAmxRowsInL2, &kLinearAmxWeightsInL2},
               {&kInt8Vnni, &kInt8AmxStream, &kInt8AmxRowsInL2, &kInt8AmxWeightsInL2},
               {&kInt4Vnni, &kInt4AmxStream, &kInt4AmxRowsInL2, &kInt4AmxWeightsInL2}};
   }

@@ -80,7 +80,8 @@ extern const LinearKernelTable kInt8Avx2, kInt4Avx2;
 extern const LinearKernelTable kInt8Avx512, kInt4Avx512;
 extern const LinearKernelTable kInt8Vnni, kInt4Vnni;
 extern const LinearKernelTable kInt8VnniZen, kInt4VnniZen;  // tuned for Zen 4
-// AMX tiles, by form (linear_form.h).
+// AMX machines, by form (linear_form.h).
+extern const LinearKernelTable kLinearAmxVectors;
 extern const LinearKernelTable kLinearAmxStream, kLinearAmxRowsInL2, kLinearAmxWeightsInL2;
 extern const LinearKernelTable kInt8AmxStream, kInt8AmxRowsInL2, kInt8AmxWeightsInL2;
 extern const LinearKernelTable kInt4AmxStream, kInt4AmxRowsInL2, kInt4AmxWeightsInL2;

@@ -10,6 +10,7 @@
 namespace baton {
 
 constexpr LinearKernelTable kEmulatedAvx512 = VectorGemm<Avx512Fma>::Table();
+constexpr LinearKernelTable kEmulatedAmxVectors = VectorGemm<AmxFma>::Table();
 constexpr LinearKernelTable kEmulatedAvx512Bf16 = VectorGemm<Bf16Pairs<Vdpbf16>>::Table();
 constexpr LinearKernelTable kWrongOrder = VectorGemm<Bf16Pairs<LowHalfFirst>>::Table();
 constexpr LinearKernelTable kEmulatedAmxStream = TileStream<EmulatedTiles, Bf16OnTiles>::Table();

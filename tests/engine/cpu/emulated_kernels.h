@@ -10,7 +10,7 @@ namespace baton {
 
 struct ElementwiseRows;
 
-extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16;
+extern const LinearKernelTable kEmulatedAvx512, kEmulatedAvx512Bf16, kEmulatedAmxVectors;
 extern const LinearKernelTable kEmulatedAmxStream, kEmulatedAmxRowsInL2, kEmulatedAmxWeightsInL2;
 extern const LinearKernelTable kEmulatedInt8Avx512, kEmulatedInt4Avx512;
 extern const LinearKernelTable kEmulatedInt8Vnni, kEmulatedInt4Vnni;

@@ -28,11 +28,12 @@ LinearKernelSet EmulatedAvx512Bf16Set() {
           ItemOrder::kInParts};
 }
 LinearKernelSet EmulatedAmxSet() {
-  return {{&kEmulatedAvx512, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
-          {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
-           &kEmulatedInt8AmxWeightsInL2},
-          {&kEmulatedInt4Vnni, &kEmulatedInt4AmxStream, &kEmulatedInt4AmxRowsInL2,
-           &kEmulatedInt4AmxWeightsInL2}};
+  return {
+      {&kEmulatedAmxVectors, &kEmulatedAmxStream, &kEmulatedAmxRowsInL2, &kEmulatedAmxWeightsInL2},
+      {&kEmulatedInt8Vnni, &kEmulatedInt8AmxStream, &kEmulatedInt8AmxRowsInL2,
+       &kEmulatedInt8AmxWeightsInL2},
+      {&kEmulatedInt4Vnni, &kEmulatedInt4AmxStream, &kEmulatedInt4AmxRowsInL2,
+       &kEmulatedInt4AmxWeightsInL2}};
 }
 
 // Returns the set in which `form` serves all rows; for a type without this form, the next form.
