@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/reasoning_demo.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
 
@@ -34,16 +35,23 @@ class RequestMaker {
     const bool is_chat = Percent(50);
     std::string prompt = "Tell me a story about a duck";
     for (int n = Below(60); n > 0; --n) absl::StrAppend(&prompt, " and box ", Below(100));
-    json::object body{{"stream", true},
-                      {"max_tokens", 40 + Below(120)},
-                      {"ignore_eos", true},
-                      {"temperature", Percent(30) ? 0 : Hundredths(20, 150)},
-                      {"seed", Below(1'000'000)}};
+    json::object body{
+        {"stream", true},           {"max_tokens", 40 + Below(120)},
+        {"ignore_eos", true},       {"temperature", Percent(30) ? 0 : Hundredths(20, 150)},
+        {"seed", Below(1'000'000)}, {"return_token_ids", true}};
     if (is_chat) {
       body["messages"] = json::array{json::object{{"role", "user"}, {"content", prompt}}};
     } else {
       body["prompt"] = prompt;
     }
+    if (!is_chat && Percent(50)) {  // told whole, not streamed
+      body["best_of"] = 3;
+      body["stream"] = false;
+    } else {
+      body["stream_options"] = {{"include_usage", true}};
+    }
+    if (is_chat && Percent(75)) body["thinking_token_budget"] = Below(30);
+    if (is_chat && Percent(50)) body["include_reasoning"] = false;
     AddSampling(&body);
     AddLists(is_chat, &body);
     if (is_chat) {
@@ -66,6 +74,7 @@ class RequestMaker {
     if (Percent(33)) (*body)["frequency_penalty"] = Hundredths(-200, 200);
     if (Percent(33)) (*body)["repetition_penalty"] = Hundredths(50, 200);
     if (Percent(33)) (*body)["n"] = 2;
+    if (Percent(33)) (*body)["truncate_prompt_tokens"] = 20 + Below(60);
     if (Percent(33)) (*body)["bad_words"] = json::array{"duck", " the", "box 7"};
     if (Percent(33)) (*body)["stream_interval"] = 1 + Below(9);
     if (Percent(33)) (*body)["cache_salt"] = absl::StrCat("tenant ", Below(3));
@@ -130,7 +139,8 @@ class RequestMaker {
   Counts* counts_;
 };
 
-// Joins what a stream brought: per choice its texts, lists and finish reason.
+// Joins what an answer brought, whole or by events: per choice its texts, ids, lists and reasons of
+// its end, and how many tokens there were, of prompt, answer and reasoning.
 struct Answer {
   std::map<std::string, std::string> texts;  // by choice and member
   std::string error;
@@ -140,14 +150,21 @@ struct Answer {
     if (chunk.as_object().contains("error")) error = json::serialize(chunk);
     if (!chunk.as_object().contains("choices")) return;
     Join(chunk, "prompt_logprobs", "");
+    Join(chunk, "prompt_token_ids", "");
+    AddUsage(chunk);
     for (const json::value& choice : chunk.at("choices").as_array()) {
       const std::string index = absl::StrCat(choice.at("index").as_int64(), " ");
-      for (const char* member : {"text", "finish_reason", "prompt_logprobs"})
+      for (const char* member :
+           {"text", "finish_reason", "stop_reason", "prompt_logprobs", "prompt_token_ids"})
         Join(choice, member, index);
       if (const json::value* delta = choice.as_object().if_contains("delta")) {
         Join(*delta, "content", index);
+        Join(*delta, "reasoning_content", index);
         AddCalls(*delta, index);
       }
+      if (const json::value* ids = choice.as_object().if_contains("token_ids"))
+        for (const json::value& id : ids->as_array())
+          absl::StrAppend(&texts[index + "token_ids"], id.as_int64(), " ");
       const json::value* told = choice.as_object().if_contains("logprobs");
       if (told == nullptr || told->is_null()) continue;
       // A chunk's lists are parts of the whole answer's, which are as long whatever the chunks.
@@ -165,6 +182,14 @@ struct Answer {
     if (value == nullptr || value->is_null()) return;
     std::string& text = texts[index + member];
     text += value->is_string() ? std::string(value->as_string()) : json::serialize(*value);
+  }
+
+  // Tokens found in a cache are others' matter: the same request a second time finds more.
+  void AddUsage(const json::value& chunk) {
+    const json::value* usage = chunk.as_object().if_contains("usage");
+    if (usage == nullptr || usage->is_null()) return;
+    for (const char* member : {"prompt_tokens", "completion_tokens", "completion_tokens_details"})
+      Join(*usage, member, "usage ");
   }
 
   void AddCalls(const json::value& delta, const std::string& index) {
@@ -190,6 +215,7 @@ Answer Ask(const HttpClient& client, const Request& request,
       });
   if (!response.ok()) answer.error = response.status().ToString();
   if (response.ok() && response->status != 200) answer.error = response->body;
+  if (answer.error.empty() && !response->body.empty()) answer.Add(json::parse(response->body));
   return answer;
 }
 
@@ -208,7 +234,7 @@ void RunRound(const HttpClient& client, pid_t worker, uint64_t seed, Tally* tall
   for (int i = 0; i < kTogether; ++i) requests.push_back(maker.Make());
   std::vector<Answer> alone;
   for (const Request& request : requests) alone.push_back(Ask(client, request, nullptr));
-  const int kill_at = 1 + maker.Below(kTogether * 40);
+  const int kill_at = 1 + maker.Below(kTogether * 30);
   std::atomic<int> n_chunks = 0;
   std::vector<Answer> answers(kTogether);
   std::vector<std::thread> threads;
@@ -235,8 +261,10 @@ void RunRound(const HttpClient& client, pid_t worker, uint64_t seed, Tally* tall
 // Returns how many requests had each parameter.
 Counts Check(uint64_t seed, int n_servers) {
   Tally tally;
+  const TempFolder folder;
+  const std::string model = MakeReasoningDemo(folder);
   for (int i = 0; i < n_servers; ++i) {
-    const auto served = ServedBaton::Start({"--demo", "--log.level=warn"});
+    const auto served = ServedBaton::Start({model, "--log.level=warn"});
     INFO((served.ok() ? std::string() : std::string(served.status().message())));
     REQUIRE(served.ok());
     const HttpClient client = (*served)->client();
