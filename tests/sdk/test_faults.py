@@ -22,11 +22,10 @@ LONG_CALLS = {
 }
 
 
-def long_stream(client, n_choices):
+def long_stream(client, n_choices, api="chat"):
     """A stream of few events that keeps the workers busy for seconds, with its first token read."""
-    stream = client.chat.completions.create(
-        **LONG, n=n_choices, stream=True, temperature=0,
-        extra_body={"ignore_eos": True, "stream_interval": 1024})
+    stream = LONG_CALLS[api](client, n=n_choices, stream=True, temperature=0,
+                             extra_body={"ignore_eos": True, "stream_interval": 1024})
     next(iter(stream))
     return stream
 
@@ -64,9 +63,10 @@ def test_a_full_server_sheds_load(openai_client, anthropic_client, cuts):
     assert patient.chat.completions.create(**{**LONG, "max_tokens": 3}).choices
 
 
-def test_a_lost_worker_breaks_a_stream_with_an_error_event(served, openai_client):
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_lost_worker_breaks_a_stream_with_an_error_event(served, openai_client, api):
     with pytest.raises(openai.APIError) as caught:
-        stream = long_stream(openai_client, 10)
+        stream = long_stream(openai_client, 10, api)
         kill_decode_worker(served)
         for _ in stream:
             pass
@@ -102,19 +102,6 @@ def test_a_lost_worker_breaks_a_stream_of_messages_with_an_error_event(
             if event.type == "message_start":
                 kill_decode_worker(served)
     assert caught.value.body["error"]["type"] == "api_error"
-
-
-def test_a_lost_worker_breaks_a_stream_of_completions_with_an_error_event(served, openai_client):
-    with pytest.raises(openai.APIError) as caught:
-        stream = openai_client.completions.create(
-            model=MODEL, prompt="A duck", max_tokens=3700, n=10, stream=True, temperature=0,
-            extra_body={"ignore_eos": True, "stream_interval": 1024})
-        next(iter(stream))
-        kill_decode_worker(served)
-        for _ in stream:
-            pass
-    error = caught.value
-    assert (error.type, error.code, error.param) == ("server_error", "workers_lost", None)
 
 
 def test_a_lost_worker_fails_answers(served, openai_client, anthropic_client):
