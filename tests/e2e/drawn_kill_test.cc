@@ -1,6 +1,7 @@
-// Requests with parameters of the API, drawn together, to a real `baton serve` whose decode worker
-// is killed at a random token: texts, log-probabilities and finish reasons are those without the
-// kill. A slice runs in CI; "[.][kills]" is the command of docs/CONTRIBUTING.md.
+// Requests with parameters of the API, drawn together, to a real `baton serve` of a model that
+// reasons, whose decode worker is killed at a random token: texts, ids, log-probabilities, finish
+// reasons and counts of tokens are those without the kill. A slice runs in CI; "[.][kills]" is the
+// command of docs/CONTRIBUTING.md.
 #include <signal.h>
 
 #include <atomic>
@@ -277,7 +278,10 @@ Counts Check(uint64_t seed, int n_servers) {
         const auto health = client.Get("/health");
         return now > 0 && now != worker && health.ok() && health->status == 200;
       };
-      REQUIRE(WaitUntil(absl::Seconds(30), is_back));
+      const bool came_back = WaitUntil(absl::Seconds(120), is_back);
+      INFO("the worker was " << worker << ", is " << (*served)->Child("decode") << "\n"
+                             << (*served)->log());
+      REQUIRE(came_back);
     }
     tally.n_failovers += MetricSum(client, "baton_failovers_total");
   }
