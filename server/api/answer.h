@@ -16,6 +16,7 @@
 #include "server/api/api_error.h"
 #include "server/api/generated_text.h"
 #include "server/api/prepared_prompt.h"
+#include "server/api/reasoning_names.h"
 
 namespace baton {
 
@@ -28,6 +29,7 @@ struct AnswerAbout {
   std::string unique_id{};       // differs from that of every other answer
   std::string tenant{};          // whose the stored answer is
   AnswerStore* store = nullptr;  // for answers that are to be stored; null: none is
+  ReasoningNames reasoning_names = ReasoningNames::kBoth;  // of a chat's messages
 };
 
 class Answer {

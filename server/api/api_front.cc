@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "server/api/guarded_work.h"
-#include "server/api/json_document.h"
 #include "server/api/reply_headers.h"
 #include "server/api/request_form.h"
 #include "server/api/request_spans.h"
@@ -310,7 +309,8 @@ void ApiFront::Submit(Running* running, const PreparedRequest& prepared) {
                           .text_time = running->text_time,
                           .unique_id = absl::StrFormat("%016x%016x", RandomId(), RandomId()),
                           .tenant = prepared.request.tenant,
-                          .store = &answers_.store()};
+                          .store = &answers_.store(),
+                          .reasoning_names = options_.reasoning_names};
   auto answer = running->api->answer(*model_, prepared.request, prepared.prompts, about);
   if (const auto error = guard_.AdmitTokens(running->call.request, answer->n_prompt())) {
     Refuse(running, *error);

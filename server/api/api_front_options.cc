@@ -13,6 +13,12 @@ void DeclareApiFront(ApiFrontOptions* options, Settings* settings) {
   settings->Int("server.max_choices", &options->requests.max_choices, 1,
                 static_cast<int>(RequestLimits::kChoices.max),
                 "choices of a request: the max of n and best_of");
+  settings->Choice("server.reasoning_names", &options->reasoning_names,
+                   {{"both", ReasoningNames::kBoth},
+                    {"reasoning_content", ReasoningNames::kReasoningContent},
+                    {"reasoning", ReasoningNames::kReasoning}},
+                   "members of a chat's message and delta that tell the model's reasoning; "
+                   "messages of clients may have either");
   settings->Bytes(
       "server.inline_text", &options->inline_text, 0, 1 << 20,
       "bodies up to this size are tokenized on the front thread, if 0.5 ms suffice for them");

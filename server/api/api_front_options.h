@@ -10,6 +10,7 @@
 #include "server/access/host_names.h"
 #include "server/api/answer_store.h"
 #include "server/api/api_request.h"
+#include "server/api/reasoning_names.h"
 #include "server/api/slo_limits.h"
 
 namespace baton {
@@ -22,6 +23,7 @@ struct ApiFrontOptions {
   // open.
   absl::Duration sse_keepalive = absl::Seconds(15);
   RequestSettings requests;
+  ReasoningNames reasoning_names = ReasoningNames::kBoth;  // of a chat's messages
   // Bodies up to so many bytes are prepared on the front thread; up to fewer, if 0.5 ms do not
   // suffice for as many (text_speed.h).
   int64_t inline_text = 4 << 10;

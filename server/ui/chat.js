@@ -188,7 +188,7 @@ class Answer {
     this.usage = chunk.usage ?? this.usage;
     const choice = chunk.choices?.[0];
     this.finish = choice?.finish_reason ?? this.finish;
-    const { content, reasoning_content: reasoning } = choice?.delta ?? {};
+    const { content, reasoning_content, reasoning = reasoning_content } = choice?.delta ?? {};
     if (!content && !reasoning) return;
     this.last = performance.now();
     this.first ??= this.last;

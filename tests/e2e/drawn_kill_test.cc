@@ -1,6 +1,7 @@
-// Requests with parameters of the API, drawn together, to a real `baton serve` whose decode worker
-// is killed at a random token: texts, log-probabilities and finish reasons are those without the
-// kill. A slice runs in CI; "[.][kills]" is the command of docs/CONTRIBUTING.md.
+// Requests with parameters of the API, drawn together, to a real `baton serve` of a model that
+// reasons, whose decode worker is killed at a random token: texts, ids, log-probabilities, finish
+// reasons and counts of tokens are those without the kill. A slice runs in CI; "[.][kills]" is the
+// command of docs/CONTRIBUTING.md.
 #include <signal.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/reasoning_demo.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
 
@@ -34,16 +36,23 @@ class RequestMaker {
     const bool is_chat = Percent(50);
     std::string prompt = "Tell me a story about a duck";
     for (int n = Below(60); n > 0; --n) absl::StrAppend(&prompt, " and box ", Below(100));
-    json::object body{{"stream", true},
-                      {"max_tokens", 40 + Below(120)},
-                      {"ignore_eos", true},
-                      {"temperature", Percent(30) ? 0 : Hundredths(20, 150)},
-                      {"seed", Below(1'000'000)}};
+    json::object body{
+        {"stream", true},           {"max_tokens", 40 + Below(120)},
+        {"ignore_eos", true},       {"temperature", Percent(30) ? 0 : Hundredths(20, 150)},
+        {"seed", Below(1'000'000)}, {"return_token_ids", true}};
     if (is_chat) {
       body["messages"] = json::array{json::object{{"role", "user"}, {"content", prompt}}};
     } else {
       body["prompt"] = prompt;
     }
+    if (!is_chat && Percent(50)) {  // told whole, not streamed
+      body["best_of"] = 3;
+      body["stream"] = false;
+    } else {
+      body["stream_options"] = {{"include_usage", true}};
+    }
+    if (is_chat && Percent(75)) body["thinking_token_budget"] = Below(30);
+    if (is_chat && Percent(50)) body["include_reasoning"] = false;
     AddSampling(&body);
     AddLists(is_chat, &body);
     if (is_chat) {
@@ -66,6 +75,7 @@ class RequestMaker {
     if (Percent(33)) (*body)["frequency_penalty"] = Hundredths(-200, 200);
     if (Percent(33)) (*body)["repetition_penalty"] = Hundredths(50, 200);
     if (Percent(33)) (*body)["n"] = 2;
+    if (Percent(33)) (*body)["truncate_prompt_tokens"] = 20 + Below(60);
     if (Percent(33)) (*body)["bad_words"] = json::array{"duck", " the", "box 7"};
     if (Percent(33)) (*body)["stream_interval"] = 1 + Below(9);
     if (Percent(33)) (*body)["cache_salt"] = absl::StrCat("tenant ", Below(3));
@@ -130,7 +140,8 @@ class RequestMaker {
   Counts* counts_;
 };
 
-// Joins what a stream brought: per choice its texts, lists and finish reason.
+// Joins what an answer brought, whole or by events: per choice its texts, ids, lists and reasons of
+// its end, and how many tokens there were, of prompt, answer and reasoning.
 struct Answer {
   std::map<std::string, std::string> texts;  // by choice and member
   std::string error;
@@ -140,14 +151,21 @@ struct Answer {
     if (chunk.as_object().contains("error")) error = json::serialize(chunk);
     if (!chunk.as_object().contains("choices")) return;
     Join(chunk, "prompt_logprobs", "");
+    Join(chunk, "prompt_token_ids", "");
+    AddUsage(chunk);
     for (const json::value& choice : chunk.at("choices").as_array()) {
       const std::string index = absl::StrCat(choice.at("index").as_int64(), " ");
-      for (const char* member : {"text", "finish_reason", "prompt_logprobs"})
+      for (const char* member :
+           {"text", "finish_reason", "stop_reason", "prompt_logprobs", "prompt_token_ids"})
         Join(choice, member, index);
       if (const json::value* delta = choice.as_object().if_contains("delta")) {
         Join(*delta, "content", index);
+        Join(*delta, "reasoning_content", index);
         AddCalls(*delta, index);
       }
+      if (const json::value* ids = choice.as_object().if_contains("token_ids"))
+        for (const json::value& id : ids->as_array())
+          absl::StrAppend(&texts[index + "token_ids"], id.as_int64(), " ");
       const json::value* told = choice.as_object().if_contains("logprobs");
       if (told == nullptr || told->is_null()) continue;
       // A chunk's lists are parts of the whole answer's, which are as long whatever the chunks.
@@ -165,6 +183,14 @@ struct Answer {
     if (value == nullptr || value->is_null()) return;
     std::string& text = texts[index + member];
     text += value->is_string() ? std::string(value->as_string()) : json::serialize(*value);
+  }
+
+  // Tokens found in a cache are others' matter: the same request a second time finds more.
+  void AddUsage(const json::value& chunk) {
+    const json::value* usage = chunk.as_object().if_contains("usage");
+    if (usage == nullptr || usage->is_null()) return;
+    for (const char* member : {"prompt_tokens", "completion_tokens", "completion_tokens_details"})
+      Join(*usage, member, "usage ");
   }
 
   void AddCalls(const json::value& delta, const std::string& index) {
@@ -190,6 +216,7 @@ Answer Ask(const HttpClient& client, const Request& request,
       });
   if (!response.ok()) answer.error = response.status().ToString();
   if (response.ok() && response->status != 200) answer.error = response->body;
+  if (answer.error.empty() && !response->body.empty()) answer.Add(json::parse(response->body));
   return answer;
 }
 
@@ -208,7 +235,7 @@ void RunRound(const HttpClient& client, pid_t worker, uint64_t seed, Tally* tall
   for (int i = 0; i < kTogether; ++i) requests.push_back(maker.Make());
   std::vector<Answer> alone;
   for (const Request& request : requests) alone.push_back(Ask(client, request, nullptr));
-  const int kill_at = 1 + maker.Below(kTogether * 40);
+  const int kill_at = 1 + maker.Below(kTogether * 30);
   std::atomic<int> n_chunks = 0;
   std::vector<Answer> answers(kTogether);
   std::vector<std::thread> threads;
@@ -235,8 +262,10 @@ void RunRound(const HttpClient& client, pid_t worker, uint64_t seed, Tally* tall
 // Returns how many requests had each parameter.
 Counts Check(uint64_t seed, int n_servers) {
   Tally tally;
+  const TempFolder folder;
+  const std::string model = MakeReasoningDemo(folder);
   for (int i = 0; i < n_servers; ++i) {
-    const auto served = ServedBaton::Start({"--demo", "--log.level=warn"});
+    const auto served = ServedBaton::Start({model, "--log.level=warn"});
     INFO((served.ok() ? std::string() : std::string(served.status().message())));
     REQUIRE(served.ok());
     const HttpClient client = (*served)->client();
@@ -249,7 +278,10 @@ Counts Check(uint64_t seed, int n_servers) {
         const auto health = client.Get("/health");
         return now > 0 && now != worker && health.ok() && health->status == 200;
       };
-      REQUIRE(WaitUntil(absl::Seconds(30), is_back));
+      const bool came_back = WaitUntil(absl::Seconds(120), is_back);
+      INFO("the worker was " << worker << ", is " << (*served)->Child("decode") << "\n"
+                             << (*served)->log());
+      REQUIRE(came_back);
     }
     tally.n_failovers += MetricSum(client, "baton_failovers_total");
   }

@@ -1,7 +1,7 @@
 // The demo model answers its evaluation prompts through the whole product: HTTP, chat template,
 // tokenizer, router, prefill workers, handoff over UCX, decode worker, detokenizer. A wrong KV
 // cache shows up as a wrong answer. The stated accuracy of the prompts with an expected answer is
-// in models/demo/README.md.
+// in models/demo/README.md. Tokens and logits are those of one local engine.
 
 #include <atomic>
 #include <boost/json.hpp>
@@ -13,11 +13,16 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/load_backend.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/support/eval_prompts.h"
+#include "tests/support/sequential_run.h"
 
 namespace baton {
 namespace {
+
+const std::vector<int32_t> kEndTokens = {0, 2};
 
 struct ChatPrompt {
   std::string id, body, expected;
@@ -102,6 +107,51 @@ std::vector<std::string> Answers(const HttpClient& client, const std::vector<Cha
   }
   for (std::thread& one : clients) one.join();
   return answers;
+}
+
+// Token ids of an answer, each with the digest of its logits.
+std::string TokensOf(const HttpClient& client, const std::string& chat) {
+  boost::json::object body = boost::json::parse(chat).as_object();
+  body["return_token_ids"] = true;
+  body["baton_digest"] = true;
+  const auto response = client.Post("/v1/chat/completions", boost::json::serialize(body));
+  if (!response.ok() || response->status != 200) return "no answer";
+  const boost::json::value answer = boost::json::parse(response->body);
+  const boost::json::value& choice = answer.at("choices").at(0);
+  const boost::json::array& ids = choice.at("token_ids").as_array();
+  const boost::json::array& digests = choice.at("baton_digests").as_array();
+  if (ids.size() != digests.size()) return "ids without digests";
+  std::string tokens;
+  for (size_t i = 0; i < ids.size(); ++i)
+    absl::StrAppend(&tokens, ids[i].as_int64(), ":", std::string(digests[i].as_string()), " ");
+  return tokens;
+}
+
+TEST_CASE("every eighth evaluation prompt has the tokens and logits of a local bf16 engine") {
+  const auto served = ServedBaton::Start({"--demo"});
+  INFO((served.ok() ? std::string() : std::string(served.status().message())));
+  REQUIRE(served.ok());
+  const std::vector<ChatPrompt> chats = ReadPrompts();
+  const std::vector<EvalPrompt> prompts = ReadEvalPrompts();
+  REQUIRE(chats.size() == prompts.size());
+  EngineOptions options;
+  options.model = BATON_SOURCE_DIR "/models/demo";
+  options.dtype = "bf16";
+  options.threads = 2;
+  options.limits.max_step_tokens = 4096;
+  const auto local = LoadBackend(options);
+  REQUIRE(local.ok());
+  for (size_t i = 0; i < prompts.size(); i += 8) {
+    INFO(prompts[i].id);
+    const SequentialTokens expected =
+        SequentialRun(local->get(), prompts[i].prompt, 400, {.temperature = 0}, kEndTokens);
+    std::string tokens;
+    for (size_t t = 0; t < expected.tokens.size(); ++t)
+      absl::StrAppend(&tokens, expected.tokens[t], ":",
+                      absl::StrFormat("%016x", expected.digests[t]), " ");
+    CHECK(TokensOf((*served)->client(), chats[i].body) == tokens);
+  }
+  CHECK((*served)->Terminate().value() == 0);
 }
 
 TEST_CASE("the demo model's answers are right through the whole disaggregated path") {

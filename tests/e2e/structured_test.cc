@@ -4,13 +4,10 @@
 #include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "tests/e2e/reasoning_demo.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/support/temp_folder.h"
 #include "tests/text/json_schema_check.h"
@@ -190,30 +187,10 @@ TEST_CASE("an answer goes on inside its grammar when the decode worker is killed
   REQUIRE((*served)->Terminate().ok());
 }
 
-// The demo model with other names for two of its tokens and a template that opens reasoning.
-std::string MakeReasoner(const TempFolder& folder) {
-  const std::filesystem::path demo = BATON_SOURCE_DIR "/models/demo";
-  const auto read = [&](const char* name) {
-    std::ifstream in(demo / name, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  };
-  for (const char* name : {"config.json", "generation_config.json", "model.safetensors"})
-    folder.Link(name, demo / name);
-  const auto renamed = [](const std::string& text) {
-    return absl::StrReplaceAll(text, {{"<tool_call>", "<think>"}, {"</tool_call>", "</think>"}});
-  };
-  folder.Write("tokenizer.json", renamed(read("tokenizer.json")));
-  json::value config = json::parse(renamed(read("tokenizer_config.json")));
-  config.as_object()["chat_template"] =
-      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-      "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
-  folder.Write("tokenizer_config.json", json::serialize(config));
-  return folder.path();
-}
-
 TEST_CASE("a budget ends the reasoning of an answer, before its grammar too") {
   const TempFolder folder;
-  auto served = ServedBaton::Start({MakeReasoner(folder)});
+  auto served =
+      ServedBaton::Start({MakeReasoningDemo(folder), "--server.reasoning_names=reasoning"});
   INFO(served.status().ToString());
   REQUIRE(served.ok());
   const HttpClient client = (*served)->client();
@@ -245,8 +222,8 @@ TEST_CASE("a budget ends the reasoning of an answer, before its grammar too") {
     const std::string text(joined.at("choices").at(0).at("message").at("content").as_string());
     const size_t end = text.find("</think>");
     REQUIRE(end != std::string::npos);
-    if (budget > 0)
-      CHECK(text.substr(0, end) == message.at("reasoning_content").as_string().c_str());
+    if (budget > 0) CHECK(text.substr(0, end) == message.at("reasoning").as_string().c_str());
+    CHECK_FALSE(message.contains("reasoning_content"));
     // With a grammar, the end of reasoning waits for the end of a character; the answer is valid.
     const json::value held = ask(absl::StrCat(field, ",", ResponseFormat()));
     CHECK(n_reasoning(held) >= budget);

@@ -1,10 +1,11 @@
 """Requests that no SDK sends: bytes on a socket. Errors have the shape of the path's API."""
 
+import concurrent.futures
 import json
 
 import pytest
 
-PATHS = ["/v1/chat/completions", "/v1/messages"]
+PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
 
 
 def head_of(path, *lines, method="POST"):
@@ -32,14 +33,28 @@ def test_framing(served, recorder, path):
     check(answer(head_of(path, *(f"X-{i}: y" for i in range(100)))), 431)
 
 
+def test_requests_that_come_too_slowly(served, recorder):
+    def check_slow(path, request, part):
+        error = check(recorder.by_socket(served.address, request, path), 408)
+        assert part in error["message"]
+
+    with concurrent.futures.ThreadPoolExecutor(2 * len(PATHS)) as pool:  # each waits for seconds
+        asked = []
+        for path in PATHS:
+            endless_header = head_of(path)[:-2]
+            endless_body = head_of(path, "Content-Length: 100") + b"{"
+            asked += [pool.submit(check_slow, path, endless_header, "header"),
+                      pool.submit(check_slow, path, endless_body, "body")]
+    for one in asked:
+        one.result()
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_requests_that_come_too_slowly(served, recorder, path):
-    whole_line = head_of(path)[:-2]  # the header never ends
-    slow_header = check(recorder.by_socket(served.address, whole_line, path), 408)
-    assert "header" in slow_header["message"]
-    slow_body = check(recorder.by_socket(
-        served.address, head_of(path, "Content-Length: 100") + b"{", path), 408)
-    assert "body" in slow_body["message"]
+def test_methods_that_a_path_does_not_have(served, recorder, path):
+    exchange = recorder.by_socket(served.address, head_of(path, method="PATCH"), path, "PATCH")
+    assert exchange.status == 405
+    error = json.loads(exchange.body)
+    assert (error.get("type") == "error") == (path == "/v1/messages")
 
 
 def test_no_request_at_all(served, recorder):

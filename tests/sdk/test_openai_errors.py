@@ -93,10 +93,11 @@ def test_refusals_name_the_keyword_or_the_range(openai_client, case, keyword):
         openai_client.chat.completions.create(**fields)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("case", COMPLETIONS)
-def test_completions_are_refused_by_name(openai_client, case):
+def test_completions_are_refused_by_name(openai_client, case, stream):
     fields, code, param = COMPLETIONS[case]
-    fields = {"model": MODEL, "prompt": "A", "max_tokens": 5, **fields}
+    fields = {"model": MODEL, "prompt": "A", "max_tokens": 5, "stream": stream, **fields}
     check_refusal(lambda: openai_client.completions.create(**fields), code, param)
 
 

@@ -6,11 +6,12 @@
 namespace baton {
 namespace {
 
-// Both names that clients read; absent without reasoning.
+// Writes nothing without reasoning.
+template <ReasoningNames kNames>
 void WriteReasoning(JsonWriter& json, const std::string& reasoning) {
   if (reasoning.empty()) return;
-  json.Field("reasoning_content", reasoning);
-  json.Field("reasoning", reasoning);
+  if (kNames != ReasoningNames::kReasoning) json.Field("reasoning_content", reasoning);
+  if (kNames != ReasoningNames::kReasoningContent) json.Field("reasoning", reasoning);
 }
 
 // with_index: as the pieces of a stream have it.
@@ -33,6 +34,7 @@ void WriteCalls(JsonWriter& json, const std::vector<CallPiece>& calls, bool with
   });
 }
 
+template <ReasoningNames kNames>
 void WriteMessage(JsonWriter& json, const AnswerPiece& answer) {
   json.Object("message", [&] {
     json.Field("role", "assistant");
@@ -42,16 +44,17 @@ void WriteMessage(JsonWriter& json, const AnswerPiece& answer) {
       json.Field("content", answer.content);
     }
     json.Field("refusal", nullptr);
-    WriteReasoning(json, answer.reasoning);
+    WriteReasoning<kNames>(json, answer.reasoning);
     WriteCalls(json, answer.calls, false);
   });
 }
 
 // An event without anything new has an empty content, so that each token has one.
+template <ReasoningNames kNames>
 void WriteDelta(JsonWriter& json, const AnswerPiece& piece) {
   json.Object("delta", [&] {
     if (!piece.content.empty() || piece.empty()) json.Field("content", piece.content);
-    WriteReasoning(json, piece.reasoning);
+    WriteReasoning<kNames>(json, piece.reasoning);
     WriteCalls(json, piece.calls, true);
   });
 }
@@ -63,17 +66,30 @@ void WriteFirstDelta(JsonWriter& json) {
   });
 }
 
+template <ReasoningNames kNames>
 constexpr CompletionForm kForm = {
     .id_prefix = "chatcmpl-",
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
     .prompt_beside_choices = true,
-    .whole = WriteMessage,
-    .piece = WriteDelta,
+    .whole = WriteMessage<kNames>,
+    .piece = WriteDelta<kNames>,
     .begin = WriteFirstDelta,
     .finish = [](JsonWriter& json) { json.Object("delta", [] {}); },
     .logprobs = WriteChatLogprobs,
 };
+
+const CompletionForm& FormWith(ReasoningNames names) {
+  switch (names) {
+    case ReasoningNames::kReasoningContent:
+      return kForm<ReasoningNames::kReasoningContent>;
+    case ReasoningNames::kReasoning:
+      return kForm<ReasoningNames::kReasoning>;
+    case ReasoningNames::kBoth:
+      break;
+  }
+  return kForm<ReasoningNames::kBoth>;
+}
 
 }  // namespace
 
@@ -86,11 +102,12 @@ const GenerationApi kChatCompletionsApi = {
     .answer = [](const ServedModel& model, const ApiRequest& request,
                  const std::vector<PreparedPrompt>& prompts,
                  const AnswerAbout& about) -> std::unique_ptr<Answer> {
+      const CompletionForm& form = FormWith(about.reasoning_names);
       if (!request.store || about.store == nullptr)
-        return std::make_unique<CompletionAnswer>(kForm, model, request, prompts, about);
+        return std::make_unique<CompletionAnswer>(form, model, request, prompts, about);
       AnswerAbout named = about;
       named.id = about.unique_id;  // clients may send the id of a request again
-      return std::make_unique<StoredChatAnswer>(kForm, model, request, prompts, named);
+      return std::make_unique<StoredChatAnswer>(form, model, request, prompts, named);
     },
 };
 

@@ -202,7 +202,8 @@ std::span<const Field> AnswerFields() {
       {"include_reasoning", kAtGeneration, BoolRule{&ApiRequest::include_reasoning}, "true",
        "false: the reasoning of a chat is generated and not told"},
       {"separate_reasoning", kAtGeneration, BoolRule{&ApiRequest::separate_reasoning}, "true",
-       "The reasoning of a chat stands in reasoning_content and reasoning, not in the content"},
+       "The reasoning of a chat stands in reasoning_content and reasoning "
+       "(server.reasoning_names), not in the content"},
       {"reasoning_format", kAtGeneration,
        OwnRule{ParseReasoningFormat, R"({"type":"string","enum":["none","auto","deepseek"]})",
                R"(["none","auto","deepseek"])", R"([7,"other"])"},

@@ -87,6 +87,16 @@ FieldProblem ParseToolCalls(const std::string& path, json::value* value) {
   return std::nullopt;
 }
 
+// The reasoning of an earlier answer, by any of its names: templates join it with texts.
+FieldProblem CheckReasoning(const std::string& path, const json::object& message) {
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+    const json::value* value = message.if_contains(name);
+    if (value != nullptr && !value->is_null() && !value->is_string())
+      return WrongType(absl::StrCat(path, ".", name), *value, "a string or null");
+  }
+  return std::nullopt;
+}
+
 // *joined: the content if it was a list of parts.
 FieldProblem ParseMessage(const std::string& path, json::value* value,
                           std::optional<std::string>* joined) {
@@ -108,6 +118,7 @@ FieldProblem ParseMessage(const std::string& path, json::value* value,
   if (json::value* calls = message->if_contains("tool_calls")) {
     if (auto problem = ParseToolCalls(path + ".tool_calls", calls)) return problem;
   }
+  if (auto problem = CheckReasoning(path, *message)) return problem;
   const json::value* content = message->if_contains("content");
   if (content == nullptr || content->is_null()) {  // an assistant may have only called tools
     if (is_assistant) return std::nullopt;
