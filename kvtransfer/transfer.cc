@@ -1,8 +1,8 @@
 // The link thread: the only place of this room with threads, clocks and descriptors. One turn:
-// commands, link events, timers, chunks to announce; then sleep until the mailbox or the link wakes
-// it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs are open: by a fraction
-// of the time since the last event, because frequent wake-ups take time from computing on the same
-// CPU (1.5 % of it, every 2 ms).
+// commands, events of link and copier, timers, chunks to begin; then sleep until the mailbox, the
+// link or the copier wakes it. UCX 1.13 can lose a wake-up, so the sleep is bounded while handoffs
+// are open: by a fraction of the time since the last event, because frequent wake-ups take time
+// from computing on the same CPU (1.5 % of it, every 2 ms).
 #include "kvtransfer/transfer.h"
 
 #include <poll.h>
@@ -34,15 +34,14 @@ int64_t NowUs() {
 
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
     LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
-    const PoolView& pool, std::function<void(TransferEvent)> on_event) {
+    const PoolView& pool, std::function<void(TransferEvent)> on_event, CopierMaker make_copier) {
   RETURN_IF_ERROR(TransferCore::Validate(options, facts, pool));
   std::unique_ptr<Transfer> transfer(new Transfer(options, facts, pool, std::move(on_event)));
   std::promise<absl::Status> started;
   std::future<absl::Status> result = started.get_future();
-  transfer->thread_ =
-      std::thread([raw = transfer.get(), make_link = std::move(make_link), &started]() mutable {
-        raw->Run(std::move(make_link), std::move(started));
-      });
+  transfer->thread_ = std::thread(
+      [raw = transfer.get(), make_link = std::move(make_link), make_copier = std::move(make_copier),
+       &started]() mutable { raw->Run(std::move(make_link), make_copier, std::move(started)); });
   RETURN_IF_ERROR(result.get());
   return transfer;
 }
@@ -87,16 +86,20 @@ void Transfer::Wake() {
   BATON_CHECK(::write(mail_fd_, &one, sizeof(one)) == sizeof(one));
 }
 
-void Transfer::Run(LinkMaker make_link, std::promise<absl::Status> started) {
+void Transfer::Run(LinkMaker make_link, const CopierMaker& make_copier,
+                   std::promise<absl::Status> started) {
   absl::StatusOr<std::unique_ptr<Link>> made = make_link();
   if (!made.ok()) return started.set_value(made.status());
   link_ = *std::move(made);
-  core_ = std::make_unique<TransferCore>(options_, facts_, pool_, link_.get(), on_event_);
+  std::unique_ptr<CellCopier> copier;
+  if (make_copier) copier = make_copier([this] { Wake(); });
+  core_ = std::make_unique<TransferCore>(options_, facts_, pool_, link_.get(), on_event_,
+                                         std::move(copier));
   address_ = link_->address();
   started.set_value(absl::OkStatus());
   while (!leaving_) Turn();
   Leave();
-  link_.reset();  // before the slabs its operations may name
+  link_.reset();  // before the slots that its operations may name
   core_.reset();
 }
 
@@ -105,6 +108,7 @@ void Transfer::Turn() {
   moved |= link_->Poll(&link_events_);
   for (LinkEvent& event : link_events_) core_->Handle(std::move(event), NowUs());
   link_events_.clear();
+  moved |= core_->PollCopier(NowUs());
   core_->Tick(NowUs());
   moved |= core_->Pump(NowUs());
   PublishCounters();

@@ -43,11 +43,13 @@ class Transfer {
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
       std::function<void(TransferEvent)> on_event);
-  // Starts over another link than UCX at listen_host; make_link is called on the
-  // link thread. Errors: those of Validate, and those of make_link.
+  // Starts over another link than UCX at listen_host; make_link and make_copier are called on the
+  // link thread. make_copier: null as for TransferCore. Errors: those of Validate, and those of
+  // make_link.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
-      const PoolView& pool, std::function<void(TransferEvent)> on_event);
+      const PoolView& pool, std::function<void(TransferEvent)> on_event,
+      CopierMaker make_copier = nullptr);
   // Cancels open handoffs, closes connections, joins the link thread; waits at most 3 s for peers.
   // A last PagesReturned event returns the lent pages before the destructor returns.
   ~Transfer();
@@ -66,7 +68,7 @@ class Transfer {
   Transfer(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
            std::function<void(TransferEvent)> on_event);
   void Wake();
-  void Run(LinkMaker make_link, std::promise<absl::Status> started);
+  void Run(LinkMaker make_link, const CopierMaker& make_copier, std::promise<absl::Status> started);
   void Turn();
   bool DrainMail();
   void Sleep();

@@ -50,16 +50,18 @@ bool WholePlanes::Hold(const SendCells& cells, std::vector<SendCells>* complete)
   const auto n_pages = static_cast<size_t>(hop.n_pages);
   BATON_CHECK(cells.first_page >= hop.first_page && from + cells.pages.size() <= n_pages);
   for (int32_t plane = cells.plane; plane < cells.plane + cells.n_planes; ++plane) {
-    auto& [pages, n_final] = hop.planes[plane];
+    auto& [pages, n_final, after] = hop.planes[plane];
     pages.resize(n_pages);
     std::copy(cells.pages.begin(), cells.pages.end(), pages.begin() + static_cast<int64_t>(from));
     n_final += cells.pages.size();
+    after = std::max(after, cells.after);
     if (n_final < n_pages) continue;
     complete->push_back({.ticket_id = cells.ticket_id,
                          .plane = plane,
                          .n_planes = 1,
                          .first_page = hop.first_page,
-                         .pages = std::move(pages)});
+                         .pages = std::move(pages),
+                         .after = after});
     hop.planes.erase(plane);
   }
   return true;

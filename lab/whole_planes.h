@@ -25,6 +25,7 @@ class WholePlanes final : public TransferFilter {
   struct Plane {
     std::vector<int32_t> pages{};  // all of the hop; those whose cells are not final are not set
     size_t n_final = 0;
+    uint64_t after = 0;  // the engine has written all of these then
   };
   struct Hop {
     int32_t first_page = 0, n_pages = 0;

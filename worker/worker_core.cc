@@ -23,7 +23,7 @@ int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
 
 // KV for a part that does not begin here may be promised already, and a source that has not yet
 // connected tells nobody that it gives up: without this its pages would wait for idle_timeout.
-void CancelKv(const PartRequest& request, HeldCommands* commands) {
+void CancelKv(const PartRequest& request, FencedCommands* commands) {
   if (const auto* decode = std::get_if<DecodeRequest>(&request))
     commands->Add(CancelHandoff{.ticket_id = decode->ticket_id, .epoch = decode->epoch});
 }
@@ -47,7 +47,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& fact
       decode_(options.decode, backend->model(), pool, index_ ? &*index_ : nullptr),
       lender_(pool, facts.role == Role::kDecode, LentPerTurn(options, *pool)),
       lines_(index_ ? &index_->log() : nullptr),
-      held_(backend, ports_.transfer),
+      commands_(backend, ports_.transfer),
       steps_(options_, facts, ports_,
              {.backend = backend,
               .prefill = &prefill_,
@@ -73,7 +73,7 @@ void WorkerCore::Handle(RouterEvent event) {
         for (const PartRequest& part : desk_.Cancel(request.request_id, request.epoch)) {
           PartEnded ended = RefusalOf(part, absl::OkStatus(), PartFault::kOwn);
           ended.reason = EndReason::kCancelled;
-          CancelKv(part, &held_);
+          CancelKv(part, &commands_);
           Report(std::move(ended));
         }
         prefill_.prompts().Cancel(request.request_id, request.epoch);
@@ -100,7 +100,7 @@ void WorkerCore::Handle(RouterEvent event) {
 // begin.
 void WorkerCore::HandleRequest(PartRequest request) {
   const auto refuse = [&](const absl::Status& why, PartFault fault) {
-    CancelKv(request, &held_);
+    CancelKv(request, &commands_);
     Report(RefusalOf(request, why, fault));
   };
   if (metrics_.load.draining) {
@@ -124,7 +124,7 @@ void WorkerCore::Handle(GrammarCompiled event) {
   std::optional<PartRequest> request = desk_.Take(event.id);
   if (!request) return;
   if (event.grammar.ok()) return Begin(*std::move(request), *std::move(event.grammar));
-  CancelKv(*request, &held_);
+  CancelKv(*request, &commands_);
   Report(RefusalOf(*request, event.grammar.status(), PartFault::kGrammar));
 }
 
@@ -160,7 +160,7 @@ void WorkerCore::CancelAllOf(RouterId router) {
   const int n_ended =
       desk_.CancelAllOf(router) + prefill_.prompts().CancelAll(router) + decode_.CancelAll(router);
   metrics_.parts_orphaned += static_cast<uint64_t>(n_ended);
-  held_.Add(CancelPromises{router});
+  commands_.Add(CancelPromises{router});
 }
 
 void WorkerCore::Close() {
@@ -169,8 +169,8 @@ void WorkerCore::Close() {
   desk_.Clear();
   prefill_.prompts().CancelAll();
   decode_.CancelAll();
-  held_.Add(CancelPromises{});
-  if (auto command = lender_.Close()) held_.Add(*std::move(command));
+  commands_.Add(CancelPromises{});
+  if (auto command = lender_.Close()) commands_.Add(*std::move(command));
   TakeEffects();
 }
 
@@ -203,7 +203,6 @@ bool WorkerCore::Turn() {
     goes_on = steps_.RunSliceBlock(step) || step.n_tokens() > 0 || lender_.lends_more();
   }
   TakeEffects();
-  held_.Release();
   lines_.ReportLoad(Load(), ports_.clock());
   const bool has_pages_to_tell = lines_.ReportPages();
   lines_.Send(ports_.report);
@@ -212,12 +211,9 @@ bool WorkerCore::Turn() {
 }
 
 void WorkerCore::AwaitNext() {
-  Fence next;
-  if (steps_.has_under_way()) next = steps_.next();
-  if (!held_.empty()) next = next == Fence{} ? held_.next() : std::min(next, held_.next());
-  if (next == Fence{} || next == awaited_) return;
-  awaited_ = next;
-  backend_->WakeAt(next, ports_.wake);
+  if (!steps_.has_under_way() || steps_.next() == awaited_) return;
+  awaited_ = steps_.next();
+  backend_->WakeAt(awaited_, ports_.wake);
 }
 
 void WorkerCore::LendPages() {
@@ -233,7 +229,7 @@ void WorkerCore::LendPages() {
   while (pool_->free() < needs.growth_pages + sequences &&
          prefill_.prompts().pages().DiscardOldest()) {
   }
-  if (auto command = lender_.Balance(needs)) held_.Add(*std::move(command));
+  if (auto command = lender_.Balance(needs)) commands_.Add(*std::move(command));
 }
 
 // --- effects and reports
@@ -244,7 +240,7 @@ void WorkerCore::TakeEffectsOf(Core* core) {
       [this](TransferCommand& command) {
         if (const auto* held = std::get_if<LendHeld>(&command))
           lender_.CountHeld(static_cast<int>(held->pages.size()));
-        held_.Add(std::move(command));
+        commands_.Add(std::move(command));
       },
       [this](WorkerEvent& event) { Report(std::move(event)); },
       [this](HandoffArrived& kept) { decode_.On(kept, ports_.clock()); },

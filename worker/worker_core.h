@@ -26,8 +26,8 @@
 #include "proto/control_client.h"
 #include "proto/messages.h"
 #include "worker/engine_steps.h"
+#include "worker/fenced_commands.h"
 #include "worker/grammar_desk.h"
-#include "worker/held_commands.h"
 #include "worker/mask_thread.h"
 #include "worker/prefill_meter.h"
 #include "worker/router_lines.h"
@@ -94,8 +94,8 @@ class WorkerCore {
   void Drain();          // finish what runs, refuse what comes
   void Close();          // cancel everything, lend nothing more
   bool IsQuiet() const;  // no request has a part here, and the engine is idle
-  // True if the engine may still write memory of this object, or a command waits for it.
-  bool has_under_way() const { return steps_.has_under_way() || !held_.empty(); }
+  // True if the engine may still write memory of this object.
+  bool has_under_way() const { return steps_.has_under_way(); }
   void Abandon();  // the transfer room is gone: CHECKs that every page came back
   WorkerMetrics metrics() const;
   const PrefixIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: none
@@ -124,7 +124,7 @@ class WorkerCore {
   PageLender lender_;
   GrammarDesk desk_;
   RouterLines lines_;
-  HeldCommands held_;
+  FencedCommands commands_;
   WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
   EngineSteps steps_;
   Fence awaited_;  // the last one that AwaitNext asked for

@@ -95,6 +95,7 @@ std::optional<ChunkCutter::Cut> ChunkCutter::Next(const PoolView& pool, int64_t 
   if (finished()) return std::nullopt;
   const auto n_pages = static_cast<int32_t>(cells_.pages.size());
   Cut cut;
+  cut.after = cells_.after;
   cut.rect.plane = cells_.plane + plane_;
   cut.rect.first_page = cells_.first_page + page_;
   const int32_t begin = page_;

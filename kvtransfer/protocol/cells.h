@@ -61,11 +61,13 @@ class ChunkCutter {
   struct Cut {
     CellRect rect;
     std::vector<int32_t> page_ids;  // (rect.n_pages)
+    uint64_t after = 0;
   };
   // nullopt: all cells are cut. CHECKs that no plane is longer than chunk_bytes.
   std::optional<Cut> Next(const PoolView& pool, int64_t chunk_bytes);
   // Next cell to cut.
   CellPlace place() const { return {cells_.plane + plane_, cells_.first_page + page_}; }
+  uint64_t after() const { return cells_.after; }
   // Leaves out the cells before `place`. CHECKs that the cells are of one plane.
   void SkipTo(const CellPlace& place);
   // Leaves out the pages before `page`. CHECKs that nothing of them is cut.

@@ -134,7 +134,7 @@ HandoffSink::Decision HandoffSink::Check(const wire::ChunkHeader& header) const 
   return {.verdict = Verdict::kAccept};
 }
 
-std::span<const int32_t> HandoffSink::Claim(const wire::ChunkHeader& header) {
+Cells HandoffSink::Claim(const wire::ChunkHeader& header) {
   BATON_DCHECK(Check(header).verdict == Verdict::kAccept);
   const CellRect rect = RectOf(header);
   claims_.push_back(rect);

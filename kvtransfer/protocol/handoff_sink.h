@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -65,12 +64,12 @@ class HandoffSink {
   // Decides about a chunk. Precondition: the header is well formed and came over this handoff's
   // connection. Changes nothing.
   Decision Check(const wire::ChunkHeader& header) const;
-  // Reserves an accepted chunk's cells until Landed, and binds ids for their pages. Returns these,
-  // (header.n_pages), valid until the chunk has landed.
-  std::span<const int32_t> Claim(const wire::ChunkHeader& header);
+  // Reserves an accepted chunk's cells until Landed, and binds ids for their pages. Returns the
+  // cells, whose page_ids are valid until the chunk has landed.
+  Cells Claim(const wire::ChunkHeader& header);
 
-  // Ends an accepted chunk: the receive is over and nothing writes its cells any more. Not
-  // verified: it is lost or damaged.
+  // Ends an accepted chunk: it is in place, or not verified because it is lost or damaged; nothing
+  // writes its cells any more.
   void Landed(const wire::ChunkHeader& header, bool verified, int64_t now_us);
 
   // Ends the handoff with `status`, not OK; at once, or when no posted receive can still write its

@@ -17,7 +17,7 @@ constexpr StateRow kStates[] = {
     {"waiting", "room_timeout", "CANCEL, ends, ResourceExhausted"},
     {"sending", "twice peer_timeout while a chunk or COMMIT is unanswered, idle_timeout else",
      "CANCEL, ends, DeadlineExceeded"},
-    {"ending", "kDrainTimeoutUs while the link reads pages", "the connection is closed"},
+    {"ending", "kDrainTimeoutUs while pages are read", "the connection is closed if the link does"},
     {"ended", "", ""}};
 constexpr TransitionRow kTransitions[] = {
     Move(State::kConnecting, State::kOpening), Move(State::kConnecting, State::kEnding),
@@ -102,7 +102,8 @@ void HandoffSource::Add(SendCells cells) {
     Queue(ChunkCutter({.ticket_id = cells.ticket_id,
                        .plane = plane,
                        .first_page = cells.first_page,
-                       .pages = cells.pages}));
+                       .pages = cells.pages,
+                       .after = cells.after}));
 }
 
 void HandoffSource::Queue(ChunkCutter cutter) {
@@ -110,7 +111,9 @@ void HandoffSource::Queue(ChunkCutter cutter) {
     cutter.SkipTo(first_missing_);
   else
     cutter.SkipPages(held_pages_);
-  if (!cutter.finished()) to_cut_.emplace(cutter.place(), std::move(cutter));
+  if (cutter.finished()) return;
+  const std::pair key{cutter.after(), cutter.place()};
+  to_cut_.emplace(key, std::move(cutter));
 }
 
 void HandoffSource::Commit(const CommitRecord& record, int64_t now_us) {
@@ -187,7 +190,7 @@ void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
 
 void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
   const auto it = open_.find(seq);
-  if (it == open_.end() || it->second.acked) return;
+  if (it == open_.end() || it->second.acked || !it->second.announced) return;
   since_us_ = now_us;
   n_connects_ = 0;
   it->second.acked = true;
@@ -199,7 +202,7 @@ void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {
 
 void HandoffSource::OnNack(const wire::Nack& nack, int64_t now_us) {
   const auto it = open_.find(nack.chunk_seq);
-  if (it == open_.end() || it->second.acked) return;
+  if (it == open_.end() || it->second.acked || !it->second.announced) return;
   if (nack.reason != wire::NackReason::kCrc)
     return End(absl::InternalError(absl::StrCat("the peer refused a chunk, reason ",
                                                 static_cast<uint32_t>(nack.reason))),
@@ -229,24 +232,37 @@ const HandoffSource::Chunk* HandoffSource::NextChunk() {
   return fits ? &*next_ : nullptr;
 }
 
-void HandoffSource::Announced(uint32_t payload_crc, int64_t now_us) {
+void HandoffSource::Begun() {
   const Chunk* next = NextChunk();
   BATON_CHECK(next != nullptr);
   const uint32_t seq = next->seq;
-  if (to_resend_.erase(seq) > 0) {
-    ++setup_->counters.resent_chunks;
-  } else {
-    if (unacked_bytes_ == 0) since_us_ = now_us;
-    digest_ += wire::ChunkDigest(seq, payload_crc);
+  if (to_resend_.erase(seq) == 0) {
     unacked_bytes_ += next->bytes;
+    unannounced_bytes_ += next->bytes;
     ++n_chunks_;
     open_.emplace(seq, *std::exchange(next_, std::nullopt));
   }
   open_.at(seq).being_read = true;
-  if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us);
 }
 
-void HandoffSource::ChunkSent(uint32_t seq, int64_t now_us) {
+bool HandoffSource::Announced(uint32_t seq, uint32_t payload_crc, int64_t now_us) {
+  Chunk& chunk = open_.at(seq);
+  BATON_CHECK(chunk.being_read);
+  if (state_ != State::kSending || chunk.acked) return false;
+  to_resend_.erase(seq);  // promised anew while the chunk was read
+  if (chunk.announced) {
+    ++setup_->counters.resent_chunks;
+  } else {
+    if (unacked_bytes_ == unannounced_bytes_) since_us_ = now_us;
+    unannounced_bytes_ -= chunk.bytes;
+    digest_ += wire::ChunkDigest(seq, payload_crc);
+    chunk.announced = true;
+  }
+  if (commit_ && !commit_sent_us_ && all_announced()) SendCommit(now_us);
+  return true;
+}
+
+void HandoffSource::Released(uint32_t seq, int64_t now_us) {
   const auto it = open_.find(seq);
   BATON_CHECK(it != open_.end());
   it->second.being_read = false;
@@ -313,7 +329,7 @@ void HandoffSource::Tick(int64_t now_us) {
                 absl::ResourceExhaustedError("the peer had no room in time"));
       break;
     case State::kSending:
-      if (unacked_bytes_ > 0 || commit_sent_us_)
+      if (bytes_under_way() > 0 || commit_sent_us_)
         end_after(2 * options.peer_timeout_ms,
                   absl::DeadlineExceededError("the peer stopped acknowledging"));
       end_after(options.idle_timeout_ms,

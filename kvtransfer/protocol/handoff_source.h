@@ -1,9 +1,10 @@
-// One handoff at the sending end, which has the KV: announces chunks within the window, lowest
-// plane and page first among the given cells; sends damaged chunks again; continues over a new
-// connection with the missing chunks when the old one broke; and holds its pages until the sink has
-// committed and no operation reads them any more. Sans-IO: events and the time in, effects and
-// TransferEvents out; the owner (Sources, link thread) asks for the next chunk when it has room to
-// send one, and connects when StartConnect says so.
+// One handoff at the sending end, which has the KV: has chunks read and announced within the
+// window, those that the engine writes first before others, then lowest plane and page first; sends
+// damaged chunks again; continues over a new connection with the missing chunks when the old one
+// broke; and holds its pages until the sink has committed and no operation reads them any more.
+// Sans-IO: events and the time in, effects and TransferEvents out; the owner (Sources, link thread)
+// asks for the next chunk when it has room to read one, announces it when it is read, and connects
+// when StartConnect says so.
 //
 // States, deadlines and transitions: HandoffSourceTable; docs/HANDOFF.md. Times are microseconds of
 // the owner's monotonic clock.
@@ -32,7 +33,8 @@ class HandoffSource {
     ChunkCutter::Cut cut;
     int64_t bytes = 0;
     int n_damaged = 0;        // how often the sink found the chunk damaged
-    bool being_read = false;  // announced, and the link has not said ChunkSent
+    bool being_read = false;  // by the copier or the link, from Begun to Released
+    bool announced = false;   // at least once
     bool acked = false;
   };
 
@@ -52,10 +54,10 @@ class HandoffSource {
   void Commit(const CommitRecord& record, int64_t now_us);
   // Handles messages of a sink over the current connection; others are ignored.
   void Handle(const wire::Message& message, int64_t now_us);
-  // The link reads the chunk no longer; one call per Announced.
-  void ChunkSent(uint32_t seq, int64_t now_us);
-  // Ends the handoff, with HandoffEnded as soon as the link reads none of its pages. CANCEL goes
-  // out if the peer knows of the handoff.
+  // Nothing reads the chunk's cells any more; one call per Begun.
+  void Released(uint32_t seq, int64_t now_us);
+  // Ends the handoff, with HandoffEnded as soon as nothing reads its pages. CANCEL goes out if the
+  // peer knows of the handoff.
   void End(absl::Status status, int64_t now_us);
   // Called now and then: ends a handoff whose state is past its deadline (DeadlineExceeded,
   // ResourceExhausted, Unavailable), and repeats COMMIT.
@@ -64,11 +66,15 @@ class HandoffSource {
   HandoffEffects TakeEffects() { return std::exchange(effects_, {}); }
 
   // --- decisions
-  // The chunk to announce now, nullptr if there is none or the window is full. Stays the same until
-  // Announced is called for it.
+  // The chunk to read now, nullptr if there is none or the window is full. Stays the same until
+  // Begun is called for it.
   const Chunk* NextChunk();
-  // The owner has announced NextChunk's chunk.
-  void Announced(uint32_t payload_crc, int64_t now_us);
+  // The owner reads the cells of NextChunk's chunk from now on.
+  void Begun();
+  // The owner announces a chunk that is read. False, and it must not: there is no connection, the
+  // handoff ends, or the sink has the chunk. Then the chunk is released; if it is still missing, it
+  // is a NextChunk again.
+  bool Announced(uint32_t seq, uint32_t payload_crc, int64_t now_us);
 
   const Ticket& ticket() const { return ticket_; }
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
@@ -77,7 +83,9 @@ class HandoffSource {
   // Bytes that the peer has acknowledged; bytes announced over the current connection and not yet
   // acknowledged.
   int64_t arrived_bytes() const { return arrived_bytes_; }
-  int64_t bytes_under_way() const { return state_ == State::kSending ? unacked_bytes_ : 0; }
+  int64_t bytes_under_way() const {
+    return state_ == State::kSending ? unacked_bytes_ - unannounced_bytes_ : 0;
+  }
 
  private:
   bool ending() const { return state_ == State::kEnding || state_ == State::kEnded; }
@@ -90,7 +98,7 @@ class HandoffSource {
   void Queue(ChunkCutter cutter);
   void SkipWhatIsThere(const wire::Promise& promise);
   // True if every given cell is announced.
-  bool all_announced() const { return !next_ && to_cut_.empty(); }
+  bool all_announced() const { return !next_ && to_cut_.empty() && unannounced_bytes_ == 0; }
 
   const Ticket ticket_;
   TransferSetup* const setup_;
@@ -108,13 +116,16 @@ class HandoffSource {
   CellPlace first_missing_;
   int32_t held_pages_ = 0;
 
-  std::multimap<CellPlace, ChunkCutter> to_cut_;  // key: first cell not cut
-  std::optional<Chunk> next_;                     // cut, not announced
+  // By fence and first cell not cut: no chunk waits for the engine behind one that is written
+  // later.
+  std::multimap<std::pair<uint64_t, CellPlace>, ChunkCutter> to_cut_;
+  std::optional<Chunk> next_;  // cut, not begun
   std::set<uint32_t> to_resend_;
-  // Announced, and not both acknowledged and sent by the link. Once ending: those that the link
-  // reads.
+  // Begun, and not both acknowledged and released. Once ending: those being read.
   std::map<uint32_t, Chunk> open_;
-  int64_t unacked_bytes_ = 0, arrived_bytes_ = 0;
+  int64_t unacked_bytes_ = 0;      // of chunks begun
+  int64_t unannounced_bytes_ = 0;  // of those, never announced yet
+  int64_t arrived_bytes_ = 0;
   int64_t cells_given_ = 0;
   uint32_t n_chunks_ = 0;
   uint64_t digest_ = 0;

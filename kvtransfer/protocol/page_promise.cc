@@ -1,6 +1,7 @@
 #include "kvtransfer/protocol/page_promise.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,7 +85,7 @@ void PagePromise::Ended(const Ticket& ticket, const std::optional<CommitRecord>&
   if (ticket_.is_named()) return;
   std::vector<int32_t> pages = std::exchange(page_ids_, {});  // each has KV, so it is bound
   while (pages.size() < static_cast<size_t>(ticket_.promise_pages))
-    pages.push_back(receive_pool_->Bind());
+    pages.push_back(receive_pool_->Bind(&after_));
   setup_->events.emplace_back(HandoffArrived{.ticket_id = ticket_.promise,
                                              .epoch = ticket_.epoch,
                                              .request_id = ticket_.request_id,
@@ -126,6 +127,7 @@ absl::Status PagePromise::Name(AwaitInflow await, int64_t now_us) {
         ticket_.promise_pages, ", the worker awaits an inflow of ", await.pages.size()));
   BATON_CHECK(state_ == State::kWaiting);
   SetAside(std::move(await.pages), now_us);
+  after_ = await.after;
   first_missing_ = {await.n_planes, await.n_pages};
   n_reported_ = static_cast<size_t>(IndexOf(first_missing_));
   BATON_CHECK(await.n_pages < ticket_.kv_pages && n_reported_ < here_.size());  // a cell is missing
@@ -133,12 +135,12 @@ absl::Status PagePromise::Name(AwaitInflow await, int64_t now_us) {
   return absl::OkStatus();
 }
 
-std::span<const int32_t> PagePromise::Bind(const CellRect& rect) {
+Cells PagePromise::Bind(const CellRect& rect) {
   const auto ids = std::span(page_ids_).subspan(static_cast<size_t>(rect.first_page),
                                                 static_cast<size_t>(rect.n_pages));
   for (int32_t& id : ids)
-    if (id < 0) id = receive_pool_->Bind();
-  return ids;
+    if (id < 0) id = receive_pool_->Bind(&after_);
+  return {rect, ids, after_};
 }
 
 int32_t PagePromise::bound_pages() const {
@@ -193,7 +195,7 @@ void PagePromise::FinishIfQuiet() {
     if (!page_ids_.empty()) page_ids_.erase(page_ids_.begin(), page_ids_.begin() + n_held());
     if (!held_.empty()) setup_->events.emplace_back(PagesReturned{std::exchange(held_, {})});
     std::erase(page_ids_, -1);
-    receive_pool_->Lend(std::exchange(page_ids_, {}));
+    receive_pool_->Lend(std::exchange(page_ids_, {}), after_);
     setup_->events.emplace_back(HandoffAborted{.ticket_id = ticket_.promise,
                                                .epoch = ticket_.epoch,
                                                .request_id = ticket_.request_id,

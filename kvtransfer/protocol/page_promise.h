@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,9 +54,9 @@ class PagePromise {
   void Take(int64_t now_us);
   // InvalidArgument: the pages do not fit the ticket. CHECKs that they were not named before.
   absl::Status Name(AwaitInflow await, int64_t now_us);
-  // Binds ids for the rectangle's pages and returns them, (rect.n_pages). Valid until the promise
-  // ends.
-  std::span<const int32_t> Bind(const CellRect& rect);
+  // Binds ids for the rectangle's pages and returns its cells, whose page_ids are valid until the
+  // promise ends.
+  Cells Bind(const CellRect& rect);
   int64_t CountHere(const CellRect& rect) const;  // cells that are verified and in place
   // The rectangle's cells are verified and in place.
   void Landed(const CellRect& rect, int64_t now_us);
@@ -102,6 +101,7 @@ class PagePromise {
   std::vector<int32_t> held_;  // the first of its pages, which have their KV
   bool held_told_ = false;
   std::vector<int32_t> page_ids_;    // (kv_pages), -1: not bound yet
+  uint64_t after_ = 0;               // of the pages bound so far, or named (transfer_events.h)
   std::vector<bool> here_;           // (n_planes, kv_pages): the cell is verified and in place
   std::vector<CellRect> ranges_;     // of all its handoffs: rectangles of pages
   std::vector<wire::Handoff> open_;  // not ended

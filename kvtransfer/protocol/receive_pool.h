@@ -15,12 +15,15 @@ namespace baton {
 
 class ReceivePool {
  public:
-  int32_t free_pages() const { return static_cast<int32_t>(ids_.size()) - owed_; }  // unpromised
+  int32_t free_pages() const { return static_cast<int32_t>(pages_.size()) - owed_; }  // unpromised
   int32_t owed() const { return owed_; }           // pages promised and not bound
   uint64_t promises() const { return promises_; }  // promises made so far
-  int32_t in_pool() const { return static_cast<int32_t>(ids_.size()); }
+  int32_t in_pool() const { return static_cast<int32_t>(pages_.size()); }
 
-  void Lend(const std::vector<int32_t>& ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+  // after: the engine may still write the pages until then (LendPages).
+  void Lend(const std::vector<int32_t>& ids, uint64_t after = 0) {
+    for (const int32_t id : ids) pages_.push_back({id, after});
+  }
   // Promises n free pages, without ids.
   void Promise(int32_t n) {
     BATON_CHECK(n <= free_pages());
@@ -32,24 +35,30 @@ class ReceivePool {
     BATON_CHECK(n <= owed_);
     owed_ -= n;
   }
-  // Returns the id for one promised page, which leaves the pool.
-  int32_t Bind() {
+  // Returns the id for one promised page, which leaves the pool; raises *after to the page's.
+  int32_t Bind(uint64_t* after) {
     BATON_CHECK(owed_ > 0);
     --owed_;
-    const int32_t id = ids_.back();
-    ids_.pop_back();
-    return id;
+    const Page page = pages_.back();
+    pages_.pop_back();
+    *after = std::max(*after, page.after);
+    return page.id;
   }
   // Removes at most n unpromised pages and returns them.
   std::vector<int32_t> Reclaim(int32_t n) {
     const int32_t count = std::clamp(n, 0, free_pages());
-    std::vector<int32_t> pages(ids_.end() - count, ids_.end());
-    ids_.resize(ids_.size() - static_cast<size_t>(count));
-    return pages;
+    std::vector<int32_t> ids;
+    for (auto page = pages_.end() - count; page != pages_.end(); ++page) ids.push_back(page->id);
+    pages_.resize(pages_.size() - static_cast<size_t>(count));
+    return ids;
   }
 
  private:
-  std::vector<int32_t> ids_;
+  struct Page {
+    int32_t id;
+    uint64_t after;
+  };
+  std::vector<Page> pages_;
   int32_t owed_ = 0;
   uint64_t promises_ = 0;
 };

@@ -121,7 +121,7 @@ int32_t Sinks::bound_pages() const {
 
 void Sinks::On(LendPages& command, int64_t) {
   CheckPages(command.pages, *setup_);
-  receive_pool_.Lend(command.pages);
+  receive_pool_.Lend(command.pages, command.after);
   expected_wait_us_ = command.expected_wait_us;
 }
 
@@ -147,13 +147,6 @@ void Sinks::On(ReclaimHeld&, int64_t) {
 
 void Sinks::GiveBack(std::vector<int32_t> pages) {
   if (!pages.empty()) setup_->events.emplace_back(PagesReturned{std::move(pages)});
-}
-
-int32_t Sinks::held_pages() const {
-  size_t n = 0;
-  for (const auto& [key, pages] : held_) n += pages.size();
-  for (const wire::Handoff& key : waiting_) n += static_cast<size_t>(promises_.at(key).n_held());
-  return static_cast<int32_t>(n);
 }
 
 void Sinks::On(AwaitInflow& command, int64_t now_us) {
@@ -342,9 +335,13 @@ void Sinks::TellPromised(const PagePromise& promise, int64_t now_us) {
 
 void Sinks::Settle(int64_t now_us) {
   PromiseWaiting(now_us);
+  size_t n_held = 0;  // pages of promises without their other pages
+  for (const auto& [key, pages] : held_) n_held += pages.size();
+  for (const wire::Handoff& key : waiting_)
+    n_held += static_cast<size_t>(promises_.at(key).n_held());
   const ReceivePoolChanged now{.free_pages = receive_pool_.free_pages(),
                                .waiting = static_cast<int32_t>(waiting_.size()),
-                               .held_pages = held_pages(),
+                               .held_pages = static_cast<int32_t>(n_held),
                                .promises = receive_pool_.promises()};
   if (told_ == now) return;
   told_ = now;
@@ -373,9 +370,20 @@ void Sinks::On(const ChunkOffered& chunk, int64_t) {
 }
 
 void Sinks::On(const ChunkLanded& event, int64_t now_us) {
+  using Landing = Receives::Landing;
   const wire::ChunkHeader header = receives_.header(event.operation);
   HandoffSink& sink = sinks_.at(header.handoff);
-  sink.Landed(header, receives_.End(event, sink.gathering()), now_us);
+  const Landing landing = receives_.Land(event, sink.gathering());
+  if (landing == Landing::kScattering) return;
+  sink.Landed(header, landing == Landing::kInPlace, now_us);
+  Apply(header.handoff, now_us);
+  receives_.PostHeld();
+}
+
+void Sinks::On(const CellsScattered& event, int64_t now_us) {
+  const wire::ChunkHeader header = receives_.header(event.operation);
+  receives_.End(event);
+  sinks_.at(header.handoff).Landed(header, /*verified=*/true, now_us);
   Apply(header.handoff, now_us);
   receives_.PostHeld();
 }
@@ -431,7 +439,7 @@ void Sinks::Apply(wire::Handoff handoff, int64_t now_us) {
     if (failed) FailPromise(key, status, now_us);
     RemoveIfEnded(key);
   }
-  if (effects.close_connection)
+  if (effects.close_connection && receives_.OnLink(handoff))
     connections_->Break(connection, "a chunk of an ended handoff does not land");
 }
 

@@ -1,8 +1,8 @@
 // All handoffs that this process receives, and the promises whose pages they fill: a HandoffSink
 // and a PagePromise for each, the receive pool and who waits for room in it, the receives, and how
-// handoffs and promises ended. Commands, effects of PeerConnections, the end of receives and the
-// time go in; calls on PeerConnections and Link and TransferEvents come out. now_us: microseconds
-// of one monotonic clock. Owner: TransferCore, link thread.
+// handoffs and promises ended. Commands, effects of PeerConnections, the end of receives and of
+// scatters and the time go in; calls on PeerConnections and Link and TransferEvents come out.
+// now_us: microseconds of one monotonic clock. Owner: TransferCore, link thread.
 //
 // Tickets of one promise may come from several sources, in any order; the first OPEN or the
 // engine's AwaitInflow makes the promise, whichever comes first. If one of its handoffs fails, the
@@ -40,6 +40,7 @@ class Sinks {
   void On(const SourceMessage& from, int64_t now_us);
   void On(const ChunkOffered& chunk, int64_t now_us);
   void On(const ChunkLanded& event, int64_t now_us);
+  void On(const CellsScattered& event, int64_t now_us);
   void Tick(int64_t now_us);
   // Ends every turn: promises pages if there is room, and reports a changed receive pool.
   void Settle(int64_t now_us);
@@ -66,7 +67,6 @@ class Sinks {
   void FailPromise(wire::Handoff key, absl::Status status, int64_t now_us);
   void RemoveIfEnded(wire::Handoff key);
   void GiveBack(std::vector<int32_t> pages);
-  int32_t held_pages() const;  // of promises without their other pages
   // Fails the promise of this id, or of the ticket of this id: epochs up to this one.
   void EndUpTo(TicketId id, int64_t epoch, const absl::Status& status, int64_t now_us);
   // Follows a call on a machine: refuses held chunks that will not land, because the handoff or its

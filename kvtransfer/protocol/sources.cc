@@ -1,5 +1,6 @@
 #include "kvtransfer/protocol/sources.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -11,7 +12,8 @@ Sources::Sources(TransferSetup* setup, PeerConnections* connections, LinkStats* 
     : setup_(setup),
       connections_(connections),
       links_(links),
-      slab_(setup->options.chunk_bytes, setup->options.slab_slots, setup->link) {}
+      slab_(setup->options.chunk_bytes, setup->options.slab_slots, setup->copier.get(),
+            setup->link) {}
 
 Sources::Source* Sources::Find(const TicketId& id) {
   const auto it = sources_.find(id);
@@ -115,7 +117,7 @@ void Sources::Apply(TicketId id, int64_t now_us) {
     links_->End(source.flow);
     sources_.erase(id);
   }
-  if (effects.close_connection)
+  if (effects.close_connection && OnLink(id))
     connections_->Break(connection, "the peer does not let go of a handoff");
 }
 
@@ -157,7 +159,7 @@ bool Sources::PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us) 
     const HandoffSource::Chunk* chunk = source.machine.NextChunk();
     if (chunk == nullptr) continue;
     const int64_t chunk_bytes = chunk->bytes;
-    if (!AnnounceNext(source, now_us)) return false;  // no slot: ChunkSent will free one
+    if (!BeginNext(source, now_us)) return false;  // no slot: the end of an operation frees one
     after = it->first;
     *bytes_left -= chunk_bytes;
     return true;
@@ -165,52 +167,78 @@ bool Sources::PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us) 
   return false;
 }
 
-bool Sources::AnnounceNext(Source& source, int64_t now_us) {
+bool Sources::BeginNext(Source& source, int64_t now_us) {
   const HandoffSource::Chunk& chunk = *source.machine.NextChunk();
   const CellRect& rect = chunk.cut.rect;
-  wire::ChunkHeader header{.handoff = source.machine.handoff(),
-                           .plane = static_cast<uint32_t>(rect.plane),
-                           .n_planes = static_cast<uint32_t>(rect.n_planes),
-                           .first_page = static_cast<uint32_t>(rect.first_page),
-                           .n_pages = static_cast<uint32_t>(rect.n_pages),
-                           .length = static_cast<uint32_t>(chunk.bytes),
-                           .sender = setup_->facts.incarnation,
-                           .receiver = source.machine.ticket().sink,
-                           .chunk_seq = chunk.seq};
-  const uint32_t identity_crc = wire::IdentityCrc(header);
-  const std::byte* payload = DirectExtent(setup_->pool, rect, chunk.cut.page_ids);
-  std::byte* slot = nullptr;
-  if (payload != nullptr) {
-    header.payload_crc = ExtendCrc32c(identity_crc, payload, header.length);
-  } else {
+  SendOperation send{.header = {.handoff = source.machine.handoff(),
+                                .plane = static_cast<uint32_t>(rect.plane),
+                                .n_planes = static_cast<uint32_t>(rect.n_planes),
+                                .first_page = static_cast<uint32_t>(rect.first_page),
+                                .n_pages = static_cast<uint32_t>(rect.n_pages),
+                                .length = static_cast<uint32_t>(chunk.bytes),
+                                .sender = setup_->facts.incarnation,
+                                .receiver = source.machine.ticket().sink,
+                                .chunk_seq = chunk.seq}};
+  const Cells cells{rect, chunk.cut.page_ids, chunk.cut.after};
+  const std::byte* payload = setup_->copier->InPlace(cells);
+  if (payload == nullptr) {
     // Some slots are reserved for chains, however slow the sinks of other traffic are.
     const bool chain = source.flow.traffic == Traffic::kChain;
     if (slab_.n_free() <= (chain ? 0 : slab_.n_slots() / 8)) return false;
-    slot = slab_.Take();
-    header.payload_crc = GatherCells(setup_->pool, rect, chunk.cut.page_ids, slot, identity_crc);
-    payload = slot;
+    send.slot = slab_.Take();
   }
-  connections_->Sign(source.connection, &header, payload);
   const OperationId operation = next_operation_++;
-  sends_[operation] = {.source = header.handoff.ticket_id, .chunk_seq = chunk.seq, .slot = slot};
+  sends_[operation] = send;
+  uint32_t crc = wire::IdentityCrc(send.header);
+  if (payload != nullptr) {
+    crc = ExtendCrc32c(crc, payload, send.header.length);
+  } else if (setup_->copier->Gather(operation, cells, send.slot, &crc)) {
+    payload = send.slot;
+  }
+  source.machine.Begun();  // `chunk` is gone
+  if (payload != nullptr) Announce(operation, payload, crc, now_us);
+  return true;
+}
+
+void Sources::On(const CellsGathered& event, int64_t now_us) {
+  const SendOperation& send = sends_.at(event.operation);
+  const uint32_t crc = ExtendCrc32c(wire::IdentityCrc(send.header), send.slot, send.header.length);
+  Announce(event.operation, send.slot, crc, now_us);
+}
+
+void Sources::Announce(OperationId operation, const std::byte* payload, uint32_t crc,
+                       int64_t now_us) {
+  SendOperation& send = sends_.at(operation);
+  wire::ChunkHeader header = send.header;
+  header.payload_crc = crc;
+  Source& source = sources_.at(header.handoff.ticket_id);
+  if (!source.machine.Announced(header.chunk_seq, crc, now_us)) return Release(operation, now_us);
+  send.announced = true;
+  connections_->Sign(source.connection, &header, payload);
   ++setup_->counters.chunks_sent;
   setup_->counters.bytes_sent += header.length;
   setup_->link->Announce(source.connection, operation, wire::Encode(header), payload,
                          header.length);
-  source.machine.Announced(header.payload_crc, now_us);
   Apply(header.handoff.ticket_id, now_us);
-  return true;
 }
 
 void Sources::On(const ChunkSent& event, int64_t now_us) {
-  const auto it = sends_.find(event.operation);
-  BATON_CHECK(it != sends_.end());
-  const SendOperation operation = it->second;
-  sends_.erase(it);
-  if (operation.slot != nullptr) slab_.Return(operation.slot);
-  Source& source = sources_.at(operation.source);
-  source.machine.ChunkSent(operation.chunk_seq, now_us);
-  Apply(operation.source, now_us);
+  BATON_CHECK(sends_.at(event.operation).announced);
+  Release(event.operation, now_us);
+}
+
+void Sources::Release(OperationId operation, int64_t now_us) {
+  const SendOperation send = sends_.extract(operation).mapped();
+  if (send.slot != nullptr) slab_.Return(send.slot);
+  const TicketId& id = send.header.handoff.ticket_id;
+  sources_.at(id).machine.Released(send.header.chunk_seq, now_us);
+  Apply(id, now_us);
+}
+
+bool Sources::OnLink(const TicketId& id) const {
+  return std::any_of(sends_.begin(), sends_.end(), [&id](const auto& send) {
+    return send.second.announced && send.second.header.handoff.ticket_id == id;
+  });
 }
 
 }  // namespace baton

@@ -1,7 +1,9 @@
 // All handoffs that this process sends: a HandoffSource for each, its connection, its chunks under
-// way, and the order in which chunks are announced. Commands, effects of PeerConnections, the end
-// of sends and the time go in; calls on PeerConnections, Link and LinkStats and TransferEvents come
-// out. now_us: microseconds of one monotonic clock. Owner: TransferCore, link thread.
+// way, and the order in which chunks are read and announced. A chunk is read from the pool by the
+// link, or gathered in a slot first. Commands, effects of PeerConnections, the end of gathers and
+// sends and the time go in; calls on PeerConnections, CellCopier, Link and LinkStats and
+// TransferEvents come out. now_us: microseconds of one monotonic clock. Owner: TransferCore, link
+// thread.
 #pragma once
 
 #include <array>
@@ -32,12 +34,13 @@ class Sources {
   void On(const ConnectionReady& ready, int64_t now_us);
   void On(const ConnectionOver& over, int64_t now_us);
   void On(const SinkMessage& from, int64_t now_us);
+  void On(const CellsGathered& event, int64_t now_us);
   void On(const ChunkSent& event, int64_t now_us);
   void Tick(int64_t now_us);
   void EndAll(int64_t now_us);  // because this worker shuts down; new ones end as they come
-  // Announces chunks: one of each source in turn, at most kPumpBytes. True: more chunks wait.
-  // Chunks of relays' chains go first: other chunks are announced only when no chain has a chunk to
-  // announce, and, while a chain has bytes under way, one at a time in total. So a chain waits for
+  // Begins chunks: one of each source in turn, at most kPumpBytes. True: more chunks wait. Chunks
+  // of relays' chains go first: other chunks are begun only when no chain has a chunk to begin,
+  // and, while a chain has bytes under way, one at a time in total. So a chain waits for
   // at most one chunk, and other traffic still progresses.
   bool Pump(int64_t now_us);
 
@@ -52,9 +55,9 @@ class Sources {
     ConnectionId connection = 0;  // 0: none
   };
   struct SendOperation {
-    TicketId source;
-    uint32_t chunk_seq;
-    std::byte* slot;  // nullptr: read from the pool
+    wire::ChunkHeader header;   // without what Announce adds
+    std::byte* slot = nullptr;  // nullptr: the link reads the pool
+    bool announced = false;     // the link reads it; false: it is gathered
   };
 
   Source* Find(const TicketId& id);  // nullptr: not open here
@@ -63,9 +66,16 @@ class Sources {
   // Sends and emits the machine's effects, and erases it if it has ended: no reference to it
   // survives the call.
   void Apply(TicketId id, int64_t now_us);
-  // False: no chunk of this kind can be announced now, or no slot is free.
+  // False: no chunk of this kind can be begun now, or no slot is free.
   bool PumpTraffic(Traffic traffic, int64_t* bytes_left, int64_t now_us);
-  bool AnnounceNext(Source& source, int64_t now_us);
+  bool BeginNext(Source& source, int64_t now_us);
+  // The operation's bytes are at `payload`, with this CRC of identity and bytes: announces them if
+  // that is still possible.
+  void Announce(OperationId operation, const std::byte* payload, uint32_t crc, int64_t now_us);
+  // Ends an operation: nothing reads its cells or its slot any more.
+  void Release(OperationId operation, int64_t now_us);
+  // True if the link reads a chunk of this handoff.
+  bool OnLink(const TicketId& id) const;
 
   TransferSetup* const setup_;
   PeerConnections* const connections_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kvtransfer/protocol/host_copier.h"
 #include "kvtransfer/protocol/networks.h"
 #include "kvtransfer/protocol/port_range.h"
 
@@ -32,10 +33,12 @@ concept Takes = requires(Object& object, Event& event) {
 
 TransferCore::TransferCore(const TransferOptions& options, const TransferFacts& facts,
                            const PoolView& pool, Link* link,
-                           std::function<void(TransferEvent)> on_event)
-    : setup_{Fit(options, pool), facts, pool, link}, on_event_(std::move(on_event)) {
-  link->Register(pool.base,
-                 pool.arena_bytes > 0 ? pool.arena_bytes : pool.page_stride * pool.n_pages);
+                           std::function<void(TransferEvent)> on_event,
+                           std::unique_ptr<CellCopier> copier)
+    : setup_{Fit(options, pool), facts, pool, link,
+             copier != nullptr ? std::move(copier) : std::make_unique<HostCopier>(pool)},
+      on_event_(std::move(on_event)) {
+  setup_.copier->RegisterPool(link);
 }
 
 absl::Status TransferCore::Validate(const TransferOptions& options, const TransferFacts& facts,
@@ -73,6 +76,16 @@ void TransferCore::Handle(TransferCommand command, int64_t now_us) {
 void TransferCore::Handle(LinkEvent event, int64_t now_us) {
   Dispatch(event, now_us);
   Settle(now_us);
+}
+
+bool TransferCore::PollCopier(int64_t now_us) {
+  copied_.clear();
+  if (!setup_.copier->Poll(&copied_)) return false;
+  for (CopyEvent& event : copied_) {
+    Dispatch(event, now_us);
+    Settle(now_us);
+  }
+  return true;
 }
 
 template <typename Variant>

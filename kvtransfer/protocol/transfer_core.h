@@ -1,6 +1,6 @@
 // All handoffs of one process over one link. Wires four objects, each with its own state:
 // PeerConnections, Sources, Sinks, LinkStats. Sans-IO: commands, link events and the time go in;
-// calls on the Link and TransferEvents come out. The same object runs on the link thread
+// calls on Link and CellCopier and TransferEvents come out. The same object runs on the link thread
 // (transfer.cc) and, over a MemLink and virtual time, in tests.
 //
 // Events of connections go to PeerConnections, whose effects go to Sources and Sinks; these call
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kvtransfer/protocol/link_stats.h"
@@ -25,9 +26,11 @@ namespace baton {
 class TransferCore {
  public:
   // The pool's memory and `link` outlive the core's last call. on_event is called inside the core's
-  // calls and must not call back into the core.
+  // calls and must not call back into the core. copier: null if the pool is memory of this process
+  // whose engine computes on return.
   TransferCore(const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
-               Link* link, std::function<void(TransferEvent)> on_event);
+               Link* link, std::function<void(TransferEvent)> on_event,
+               std::unique_ptr<CellCopier> copier = nullptr);
   TransferCore(const TransferCore&) = delete;
   // Called before a core is made. InvalidArgument: the pool has no pages, an option is out of
   // range, or they do not fit together; the error names the option.
@@ -36,6 +39,8 @@ class TransferCore {
 
   void Handle(TransferCommand command, int64_t now_us);
   void Handle(LinkEvent event, int64_t now_us);
+  // Handles the events of the copier. False: there were none.
+  bool PollCopier(int64_t now_us);
   // Runs timers, at a grain of kTickUs; cheap in between.
   void Tick(int64_t now_us);
   // Announces chunks (Sources::Pump). True: more chunks wait.
@@ -79,6 +84,7 @@ class TransferCore {
   Sources sources_{&setup_, &connections_, &links_};
   Sinks sinks_{&setup_, &connections_};
   int64_t ticked_us_ = 0, links_emitted_us_ = 0;
+  std::vector<CopyEvent> copied_;
   uint64_t emitted_links_ = 0;  // version of the speeds that LinksMeasured told last
 };
 

@@ -79,6 +79,9 @@ struct CommitRecord {
 };
 
 // --- commands (any thread) --------------------------------------------------------------------
+// `after`: a point of the engine's timeline, which rises; 0: reached. Until the engine is there it
+// may still write the pages. The CellCopier waits for it; commands go on at once.
+
 // As source: opens a handoff of this ticket to `peer` (host:port). A ticket id is open here at most
 // once: again only after its HandoffEnded.
 struct OpenHandoff {
@@ -87,13 +90,14 @@ struct OpenHandoff {
   std::string peer_address;
 };
 // Planes [plane, plane + n_planes) of the promise's pages [first_page, first_page + pages.size()),
-// which lie in the ticket's range, are final; `pages` are their ids in this process and stay
-// unchanged until the handoff ends.
+// which lie in the ticket's range, are final at `after`; `pages` are their ids in this process and
+// stay unchanged from then on until the handoff ends.
 struct SendCells {
   TicketId ticket_id;
   int32_t plane = 0, n_planes = 1;
   int32_t first_page = 0;
   std::vector<int32_t> pages;
+  uint64_t after = 0;
 };
 // All cells of the range were given to SendCells. The record of the promise's last range counts.
 struct CommitHandoff {
@@ -101,10 +105,12 @@ struct CommitHandoff {
   CommitRecord record;
 };
 // As sink: pages for promises (moved by value: the link thread owns them until they come out in
-// HandoffArrived or PagesReturned), and the expected wait of a new handoff for room.
+// HandoffArrived or PagesReturned), and the expected wait of a new handoff for room. The engine
+// uses them no more from `after` on.
 struct LendPages {
   std::vector<int32_t> pages;
   int64_t expected_wait_us = 0;
+  uint64_t after = 0;
 };
 // As sink: lends the first pages of a promise, which have their KV from earlier sequences: they are
 // not sent. Once the promise has its pages, this comes too late: the pages come back in
@@ -138,12 +144,14 @@ struct CancelHandoff {
 // promise and epoch is awaited at most once; only the latest epoch of a promise lives, opened or
 // awaited. An OPEN that never comes has no deadline here: the engine bounds its prompt's wait and
 // cancels. Cells already present from an earlier inflow are skipped; at least one cell is always
-// sent. The promise tells the source which cells are present.
+// sent. The promise tells the source which cells are present. The engine writes the missing ones no
+// more from `after` on.
 struct AwaitInflow {
   TicketId ticket_id;  // of the promise, here and in the events of sinks
   Epoch epoch = 0;
   std::vector<int32_t> pages;         // (kv_pages of the promise), with a cell that is missing
   int32_t n_planes = 0, n_pages = 0;  // cells already present, counted as in InflowArrived
+  uint64_t after = 0;
 };
 using TransferCommand =
     std::variant<OpenHandoff, SendCells, CommitHandoff, LendPages, LendHeld, ReclaimPages,

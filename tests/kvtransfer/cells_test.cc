@@ -71,10 +71,13 @@ TEST_CASE("one cell, and neighbouring planes of one page, travel without a copy"
 
 TEST_CASE("the receive pool promises counts and binds ids") {
   ReceivePool receive_pool;
-  receive_pool.Lend({1, 2, 3, 4, 5});
+  receive_pool.Lend({1, 2, 3, 4}, 6);
+  receive_pool.Lend({5}, 7);
   receive_pool.Promise(3);
   CHECK(receive_pool.free_pages() == 2);
-  std::set<int32_t> seen = {receive_pool.Bind(), receive_pool.Bind()};
+  uint64_t after = 0;
+  std::set<int32_t> seen = {receive_pool.Bind(&after), receive_pool.Bind(&after)};
+  CHECK(after == 7);
   CHECK(receive_pool.in_pool() == 3);
   CHECK(receive_pool.owed() == 1);
   CHECK(receive_pool.free_pages() == 2);
@@ -89,7 +92,8 @@ TEST_CASE("the receive pool promises counts and binds ids") {
 
 TEST_CASE("slots of the slab are distinct, aligned and reused") {
   RecordingLink link;
-  ChunkSlab slab(5'000, 3, &link);
+  HostCopier copier({});
+  ChunkSlab slab(5'000, 3, &copier, &link);
   std::byte* a = slab.Take();
   std::byte* b = slab.Take();
   std::byte* c = slab.Take();

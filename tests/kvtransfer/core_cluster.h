@@ -1,6 +1,6 @@
 // Transfer cores on virtual time over a deterministic MemNetwork, each with a model of the engine
 // that owns its pages: the model lends pages, takes them back, fills its own pages with a canary,
-// and detects a foreign write to them.
+// and detects a foreign write to them. A node copies on return, or later (LateCopier).
 #pragma once
 
 #include <memory>
@@ -11,21 +11,27 @@
 
 #include "kvtransfer/protocol/transfer_core.h"
 #include "tests/kvtransfer/test_pool.h"
+#include "tests/support/late_copier.h"
 #include "tests/support/mem_link.h"
 #include "tests/support/tapped_link.h"
 
 namespace baton {
 
 struct CoreNode {
+  // late: null, or of a copier that copies later.
   CoreNode(MemNetwork* network, const NodeOptions& node_options, int32_t n_pages,
-           const std::vector<int64_t>& planes, int64_t gap = 0)
+           const std::vector<int64_t>& planes, int64_t gap = 0,
+           const LateCopier::Ports* late = nullptr)
       : options(node_options),
         pool(n_pages, planes, gap),
         link(network->MakeLink()),
         tap(link.get()) {
-    core =
-        std::make_unique<TransferCore>(options, options.facts, pool.view(), &tap,
-                                       [this](TransferEvent e) { events.push_back(std::move(e)); });
+    std::unique_ptr<LateCopier> made;
+    if (late != nullptr) made = std::make_unique<LateCopier>(pool.view(), *late);
+    copier = made.get();
+    core = std::make_unique<TransferCore>(
+        options, options.facts, pool.view(), &tap,
+        [this](TransferEvent e) { events.push_back(std::move(e)); }, std::move(made));
     for (int32_t page = 0; page < n_pages; ++page) Own(page);
   }
   ~CoreNode() { link.reset(); }  // destroyed before the memory that its operations may name
@@ -66,8 +72,9 @@ struct CoreNode {
   TappedLink tap;                     // wraps `link` for the core
   std::vector<TransferEvent> events;  // not yet read by the test
   std::unique_ptr<TransferCore> core;
-  std::set<int32_t> owned;  // held by the engine, canary inside
-  std::set<int32_t> kept;   // held by the engine, KV inside (sources' pages)
+  LateCopier* copier = nullptr;  // of the core; null: it copies on return
+  std::set<int32_t> owned;       // held by the engine, canary inside
+  std::set<int32_t> kept;        // held by the engine, KV inside (sources' pages)
 };
 
 class CoreCluster {
@@ -77,8 +84,8 @@ class CoreCluster {
   ~CoreCluster() { nodes.clear(); }
 
   CoreNode& Add(const NodeOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,
-                int64_t gap = 0) {
-    nodes.push_back(std::make_unique<CoreNode>(&network, options, n_pages, planes, gap));
+                int64_t gap = 0, const LateCopier::Ports* late = nullptr) {
+    nodes.push_back(std::make_unique<CoreNode>(&network, options, n_pages, planes, gap, late));
     return *nodes.back();
   }
   // Does one random thing. False: nothing can happen without time passing.
@@ -87,18 +94,26 @@ class CoreCluster {
     const size_t first = random() % (nodes.size() + 1);
     for (size_t i = 0; i <= nodes.size(); ++i) {
       const size_t at = (first + i) % (nodes.size() + 1);
-      if (at == nodes.size() ? network.Step() : Turn(*nodes[at])) return true;
+      if (at == nodes.size() ? network.Step() : TurnOrCopy(*nodes[at])) return true;
     }
     return false;
+  }
+  bool TurnOrCopy(CoreNode& node) {
+    if (node.copier != nullptr && random() % 2 == 0 && node.copier->Step(random())) return true;
+    return Turn(node) || (node.copier != nullptr && node.copier->Step(random()));
   }
   bool Turn(CoreNode& node) {
     std::vector<LinkEvent> link_events;
     bool moved = node.tap.Poll(&link_events);
     for (LinkEvent& event : link_events) node.core->Handle(std::move(event), now_us);
-    const uint64_t sent = node.core->counters().chunks_sent;
+    moved |= node.core->PollCopier(now_us);
+    const auto begun = [&node] {
+      return node.core->counters().chunks_sent + node.core->n_operations();
+    };
+    const uint64_t before = begun();
     node.core->Pump(now_us);
     node.core->Tick(now_us);
-    return moved || node.core->counters().chunks_sent != sent;
+    return moved || begun() != before;
   }
   void RunUntilQuiet() {
     while (Step()) {

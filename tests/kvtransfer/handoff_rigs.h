@@ -47,7 +47,8 @@ struct SourceRig {
     const HandoffSource::Chunk* chunk = source.NextChunk();
     REQUIRE(chunk != nullptr);
     const uint32_t seq = chunk->seq;
-    source.Announced(7 + seq, now_us);
+    source.Begun();
+    REQUIRE(source.Announced(seq, 7 + seq, now_us));
     return seq;
   }
   void Ack(uint32_t seq, int64_t now_us = 0) {

@@ -31,7 +31,7 @@ TEST_CASE("source: the window counts what is announced and not acknowledged") {
   const uint32_t first = rig.Announce();
   rig.Announce();
   CHECK(rig.source.NextChunk() == nullptr);  // 200 of 250 bytes used, the next chunk has 100
-  rig.source.ChunkSent(first, 0);
+  rig.source.Released(first, 0);
   CHECK(rig.source.NextChunk() == nullptr);  // the link's event is no acknowledgement
   rig.Ack(first);
   CHECK(rig.source.NextChunk() != nullptr);
@@ -46,11 +46,11 @@ TEST_CASE("source: a damaged chunk goes again with the same number when the link
   rig.Nack(seq);
   rig.Nack(seq);
   CHECK(rig.source.NextChunk()->seq != seq);  // the link still reads it
-  rig.source.ChunkSent(seq, 0);
+  rig.source.Released(seq, 0);
   CHECK(rig.Announce() == seq);
   CHECK(rig.source.NextChunk()->seq != seq);
   for (int tries = 2; tries < kMaxTries; ++tries) {
-    rig.source.ChunkSent(seq, 0);
+    rig.source.Released(seq, 0);
     rig.Nack(seq);
     CHECK(rig.Announce() == seq);
   }
@@ -72,9 +72,9 @@ TEST_CASE("source: it ends only when the link reads nothing of it any more") {
     }
     CHECK(rig.source.NextChunk() == nullptr);
     CHECK(FindEvent<HandoffEnded>(rig.setup) == nullptr);
-    rig.source.ChunkSent(b, 2);
+    rig.source.Released(b, 2);
     CHECK_FALSE(rig.source.ended());
-    rig.source.ChunkSent(a, 5);
+    rig.source.Released(a, 5);
     CHECK(rig.source.ended());
     const auto* ended = FindEvent<HandoffEnded>(rig.setup);
     REQUIRE(ended != nullptr);
@@ -130,14 +130,14 @@ TEST_CASE("source: every state that waits for the peer has its deadline") {
   CHECK_FALSE(sending.Effects().close_connection);
   sending.source.Tick(71'000'000);
   CHECK(sending.Effects().close_connection);  // the link still reads the chunk
-  sending.source.ChunkSent(seq, 71'000'001);
+  sending.source.Released(seq, 71'000'001);
   CHECK(sending.source.ended());
 }
 
 TEST_CASE("source: after a break it asks to resume, and sends again what was not acknowledged") {
   SourceRig rig(5);
   const uint32_t a = rig.Announce(), b = rig.Announce();
-  rig.source.ChunkSent(a, 0);
+  rig.source.Released(a, 0);
   rig.Ack(a);
   const uint32_t c = rig.Announce();
   rig.Effects() = {};
@@ -156,7 +156,7 @@ TEST_CASE("source: after a break it asks to resume, and sends again what was not
   CHECK(rig.setup.counters.handoffs_resumed == 1);
   CHECK(rig.setup.counters.kept_chunks == 2);
   CHECK(rig.source.NextChunk()->seq > c);  // the link still reads c for the old connection
-  rig.source.ChunkSent(c, 31);
+  rig.source.Released(c, 31);
   CHECK(rig.Announce() == c);
   CHECK(rig.source.NextChunk()->seq > c);
 }

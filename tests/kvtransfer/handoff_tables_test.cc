@@ -68,7 +68,7 @@ TEST_CASE("every state but the last has a deadline and is left when nothing but 
            now_us < 2 * kIdleTimeoutUs)
       rig->source.Tick(now_us += 10'000);
     CHECK(now_us <= kIdleTimeoutUs);
-    if (rig->Effects().close_connection) rig->source.ChunkSent(0, now_us);
+    if (rig->Effects().close_connection) rig->source.Released(0, now_us);
     REQUIRE(rig->source.ended());
     CHECK_FALSE(FindEvent<HandoffEnded>(rig->setup)->status.ok());
   }

@@ -40,7 +40,7 @@ TEST_CASE("inflow: progress is told in ascending order, once per rise, however c
                                      .length = 10 * (plane + 1),
                                      .chunk_seq = seq++};
       REQUIRE(sink.Check(header).verdict == HandoffSink::Verdict::kAccept);
-      REQUIRE(sink.Claim(header)[0] == (page == 0 ? 3 : 1));
+      REQUIRE(sink.Claim(header).page_ids[0] == (page == 0 ? 3 : 1));
       const size_t before = setup.events.size();
       sink.Landed(header, true, 0);
       here[2 * plane + page] = true;

@@ -94,7 +94,7 @@ TEST_CASE("promise: one that fails gives its pages back when its last handoff ha
   rig.promise.Take(0);
   rig.Begin(rig.first);
   rig.Begin(rig.last);
-  CHECK(rig.promise.Bind({.n_planes = 2, .first_page = 1, .n_pages = 2})[0] >= 0);
+  CHECK(rig.promise.Bind({.n_planes = 2, .first_page = 1, .n_pages = 2}).page_ids[0] >= 0);
   CHECK(rig.promise.bound_pages() == 2);
   rig.promise.Fail(absl::CancelledError("owner"));
   CHECK(rig.receive_pool.free_pages() == 6);  // those that no receive was posted for, at once
@@ -119,7 +119,7 @@ TEST_CASE("promise: named pages are reported as they fill, and not after the las
     promise.Begin(ticket, 0);
     AwaitInflow await{.ticket_id = {}, .epoch = 1, .pages = {5, 9, 2}, .n_planes = 1, .n_pages = 1};
     REQUIRE(promise.Name(std::move(await), 0).ok());
-    CHECK(promise.Bind({.n_planes = 1, .first_page = 1, .n_pages = 1})[0] == 9);
+    CHECK(promise.Bind({.n_planes = 1, .first_page = 1, .n_pages = 1}).page_ids[0] == 9);
     CHECK(promise.CountHere({.n_planes = 2, .n_pages = 3}) == 4);
     promise.Landed({.plane = 1, .n_planes = 1, .first_page = 2, .n_pages = 1}, 0);
     CHECK(events.empty());  // the page before is missing

@@ -262,7 +262,7 @@ TEST_CASE("connections: who wants MACs is part of what HELLO proves") {
   TestPool pool(4, {60, 40});
   RecordingLink link;
   TransferSetup setup{
-      .options = options, .facts = options.facts, .pool = pool.view(), .link = &link};
+      .options = options, .facts = options.facts, .pool = pool.view(), .link = &link, .copier = {}};
   PeerConnections connections(&setup);
   const auto challenge = [&](ConnectionId id, const std::string& from) {
     connections.On(ConnectionAccepted{id, from}, 0);

@@ -24,13 +24,13 @@ struct Rig {
                              .length = n_planes == 1 ? 60u : 100u,
                              .chunk_seq = static_cast<uint32_t>(announcement)};
     header.payload_crc = ExtendCrc32c(wire::IdentityCrc(header), payload.data(), header.length);
-    return {announcement, header, page_ids};
+    return {announcement, header, {RectOf(header), page_ids}};
   }
   // The bytes of the newest receive land.
   bool Land(bool wanted = true, bool ok = true) {
     const auto [announcement, operation, destination] = link.accepted.back();
     std::copy_n(payload.begin(), receives.header(operation).length, destination);
-    return receives.End({operation, ok}, wanted);
+    return receives.Land({operation, ok}, wanted) == Receives::Landing::kInPlace;
   }
 
   TestPool pool{4, {60, 40}, /*gap=*/8};
@@ -84,7 +84,7 @@ TEST_CASE("receives: without a free slot a chunk is held, in order, until one en
   CHECK(rig.receives.size() == 4);
   rig.receives.PostHeld();  // the slot is in use
   CHECK(rig.link.accepted.size() == 2);
-  rig.receives.End({rig.link.accepted[0].operation, true}, true);
+  rig.receives.Land({rig.link.accepted[0].operation, true}, true);
   CHECK(rig.link.accepted.size() == 2);
   rig.receives.PostHeld();
   REQUIRE(rig.link.accepted.size() == 3);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kvtransfer/protocol/host_copier.h"
 #include "kvtransfer/protocol/transfer_setup.h"
 #include "tests/kvtransfer/test_pool.h"
 
@@ -78,14 +80,18 @@ inline constexpr int64_t kRoomTimeoutUs = 60'000'000, kIdleTimeoutUs = 300'000'0
 
 // The setup of a worker: chunks of 100 bytes, windows of 250, peers given up after 5 s.
 inline TransferSetup MakeSetup(Incarnation incarnation, const PoolView& pool, Link* link,
-                               int32_t n_slots = 2) {
+                               int32_t n_slots = 2, std::unique_ptr<CellCopier> copier = nullptr) {
   NodeOptions options = TestOptions(incarnation);
   options.chunk_bytes = 100;
   options.window_bytes = 250;
   options.slab_slots = n_slots;
   options.room_timeout_ms = kRoomTimeoutUs / 1000;
   options.idle_timeout_ms = kIdleTimeoutUs / 1000;
-  return {.options = options, .facts = options.facts, .pool = pool, .link = link};
+  return {.options = options,
+          .facts = options.facts,
+          .pool = pool,
+          .link = link,
+          .copier = copier != nullptr ? std::move(copier) : std::make_unique<HostCopier>(pool)};
 }
 
 // Returns the only effect or event, which must be of this type.

@@ -3,7 +3,11 @@
 #include <atomic>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "common/mailbox_thread.h"
+#include "kvtransfer/protocol/host_copier.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/mem_link.h"
 #include "tests/support/tapped_link.h"
@@ -13,11 +17,65 @@
 namespace baton {
 namespace {
 
-TransferStarter StarterOver(MemNetwork* network) {
-  return [network](const NodeOptions& options, const PoolView& pool, auto on_event) {
+// Copies on a thread of its own, as a device does on a stream, and wakes the link thread.
+class StreamCopier final : public CellCopier {
+ public:
+  StreamCopier(const PoolView& pool, std::function<void()> wake)
+      : host_(pool),
+        wake_(std::move(wake)),
+        stream_("copies", 1 << 10, [this](const Copy& copy) { Execute(copy); }) {}
+
+  std::byte* NewSlots(int64_t bytes) override { return host_.NewSlots(bytes); }
+  void RegisterPool(Link*) override {}
+  std::byte* InPlace(const Cells&) override { return nullptr; }
+  bool Gather(OperationId id, const Cells& cells, std::byte* slot, uint32_t*) override {
+    return Submit({CellsGathered{id}, cells.rect, {}, slot}, cells);
+  }
+  bool Scatter(OperationId id, const Cells& cells, const std::byte* slot) override {
+    return Submit({CellsScattered{id}, cells.rect, {}, const_cast<std::byte*>(slot)}, cells);
+  }
+  bool Poll(std::vector<CopyEvent>* events) override { return ended_.Drain(events); }
+
+ private:
+  struct Copy {
+    CopyEvent end;
+    CellRect rect;
+    std::vector<int32_t> page_ids;
+    std::byte* slot;
+  };
+  bool Submit(Copy copy, const Cells& cells) {
+    copy.page_ids.assign(cells.page_ids.begin(), cells.page_ids.end());
+    BATON_CHECK(stream_.TryPost(std::move(copy)));
+    return false;
+  }
+  void Execute(const Copy& copy) {
+    const Cells cells{copy.rect, copy.page_ids};
+    uint32_t crc = 0;
+    if (std::holds_alternative<CellsGathered>(copy.end))
+      host_.Gather(0, cells, copy.slot, &crc);
+    else
+      host_.Scatter(0, cells, copy.slot);
+    BATON_CHECK(ended_.TryPost(CopyEvent(copy.end)));
+    wake_();
+  }
+
+  HostCopier host_;
+  const std::function<void()> wake_;
+  Mailbox<CopyEvent> ended_{1 << 10};
+  MailboxThread<Copy> stream_;
+};
+
+// streams: cells are copied on threads of their own; else on return.
+TransferStarter StarterOver(MemNetwork* network, bool streams = false) {
+  return [=](const NodeOptions& options, const PoolView& pool, auto on_event) {
+    CopierMaker make_copier;
+    if (streams)
+      make_copier = [pool](std::function<void()> wake) {
+        return std::make_unique<StreamCopier>(pool, std::move(wake));
+      };
     return Transfer::StartOver(
         [network] { return absl::StatusOr<std::unique_ptr<Link>>(network->MakeLink()); }, options,
-        options.facts, pool, std::move(on_event));
+        options.facts, pool, std::move(on_event), std::move(make_copier));
   };
 }
 
@@ -35,8 +93,9 @@ TransferStarter StarterOver(MemNetwork* network, std::atomic<TappedLink*>* tap) 
 }
 
 TEST_CASE("many handoffs between two link threads, with cancels from other threads") {
+  const bool streams = GENERATE(false, true);
   MemNetwork network(MemNetwork::Mode::kThreaded, 1);
-  const TransferStarter start = StarterOver(&network);
+  const TransferStarter start = StarterOver(&network, streams);
   constexpr int32_t kPages = 24;
   NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
   for (NodeOptions& o : options) o.chunk_bytes = 3'000;

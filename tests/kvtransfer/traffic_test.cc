@@ -35,8 +35,9 @@ TEST_CASE("source: pending cells go in order of plane and page, however they wer
       order.emplace_back(chunk->cut.rect.plane, chunk->cut.rect.first_page);
       CHECK(chunk->cut.page_ids[0] == chunk->cut.rect.first_page);
       const uint32_t seq = chunk->seq;
-      source.Announced(7, 0);
-      source.ChunkSent(seq, 0);
+      source.Begun();
+      REQUIRE(source.Announced(seq, 7, 0));
+      source.Released(seq, 0);
       source.Handle(wire::Ack{source.handoff(), seq}, 0);
     }
     source.Commit({}, 0);

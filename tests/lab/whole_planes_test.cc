@@ -30,12 +30,14 @@ struct FilterFixture {
                    .plane = plane,
                    .n_planes = n_planes,
                    .first_page = first_page,
-                   .pages = std::move(pages)});
+                   .pages = std::move(pages),
+                   .after = ++n_sends});
   }
 
   WholePlanes filter;
   std::vector<SendCells> sent;
   int n_passed = 0;
+  uint64_t n_sends = 0;
 };
 
 TEST_CASE("cells of a hop leave when their plane is complete, in any order of pages") {
@@ -50,6 +52,7 @@ TEST_CASE("cells of a hop leave when their plane is complete, in any order of pa
   CHECK(f.sent[0].n_planes == 1);
   CHECK(f.sent[0].first_page == 0);
   CHECK(f.sent[0].pages == std::vector<int32_t>{10, 11, 12, 13});
+  CHECK(f.sent[0].after == 3);  // the engine has written all of them
   f.Send(kHop, 0, 1, 0, {10, 11});
   f.Send(kHop, 2, 1, 0, {10, 11});
   REQUIRE(f.sent.size() == 3);

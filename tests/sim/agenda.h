@@ -17,6 +17,7 @@ namespace baton::sim {
 enum class What : uint8_t {
   kEngineTurn,
   kDevice,  // an engine that computes later has computed
+  kCopy,    // a copier that copies later goes on
   kLinkTurn,
   kDelivery,  // by the network between links
   kControlUp,

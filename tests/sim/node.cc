@@ -99,7 +99,7 @@ void Node::Start(uint64_t random_id) {
   BATON_CHECK(TransferCore::Validate(transfer, at_link, view).ok());
   transfer_ = std::make_unique<TransferCore>(
       transfer, at_link, view, link_.get(),
-      [this](TransferEvent event) { OnTransferEvent(std::move(event)); });
+      [this](TransferEvent event) { OnTransferEvent(std::move(event)); }, MakeCopier());
 
   clock_us_ = turn_since_us_ = agenda_->now_us();
   n_turns_ = 0;
@@ -140,7 +140,7 @@ void Node::Kill() {
   compiles_.clear();
   compiled_.clear();
   link_inbox_.clear();
-  device_stamp_ = 0;
+  device_stamp_ = copier_stamp_ = 0;
   engine_at_us_ = link_at_us_ = INT64_MAX;
   engine_stamp_ = link_stamp_ = ++stamp_;
   for (int32_t page = 0; page < pool_->n_ids(); ++page)
@@ -304,6 +304,7 @@ void Node::OnCommand(TransferCommand command) {
     in_link_ = true;
     HandleCommand(std::move(command));
     transfer_->Pump(agenda_->now_us());
+    RunCopier();
     in_link_ = false;
     WakeLink(agenda_->now_us() + swarm_.tick_us);
   } else {
@@ -352,8 +353,10 @@ void Node::LinkTurn(uint64_t stamp) {
   n_handled += link_events_.size();
   for (LinkEvent& event : link_events_) transfer_->Handle(std::move(event), now_us);
   link_events_.clear();
+  n_handled += transfer_->PollCopier(now_us);
   transfer_->Tick(now_us);
   const bool more = transfer_->Pump(now_us);
+  RunCopier();
   in_link_ = false;
   CheckLink();
   if (n_handled > 0) {

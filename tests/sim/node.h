@@ -3,7 +3,7 @@
 // started again as a new incarnation, stopped and continued.
 //
 // Checked after every turn: each page of the pool is free, a prompt's, a sequence's or lent; lent
-// pages are at the link side; no step and no landing chunk writes a page of another holder.
+// pages are at the link side; no step, landing chunk or copy writes a page of another holder.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "tests/sim/late_engine.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/swarm.h"
+#include "tests/support/late_copier.h"
 #include "tests/support/mem_link.h"
 #include "worker/worker_core.h"
 
@@ -63,6 +64,7 @@ class Node {
   void Post(RouterEvent event);
   void EngineTurn(uint64_t stamp);
   void DeviceDone(uint64_t stamp);
+  void CopierDone(uint64_t stamp);
   void LinkTurn(uint64_t stamp);
   void LandingWrite(OperationId operation);
   void PostedWrite(OperationId operation, const std::byte* at, uint64_t n_bytes);
@@ -106,7 +108,9 @@ class Node {
   void OnCompile(GrammarJob job);
   void TakeCompiled();
   void MakeEngine();
-  void RunDevice();  // unless it runs
+  void RunDevice();                          // unless it runs
+  std::unique_ptr<CellCopier> MakeCopier();  // null: KV is copied on return
+  void RunCopier();                          // unless it runs, or can do nothing
   void HandleCommand(TransferCommand command);
   void OnTransferEvent(TransferEvent event);
   // When an inflow has ended: marks its pages as the engine's in `side` and removes it from
@@ -142,9 +146,11 @@ class Node {
   int64_t stage_since_us_ = 0;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<Backend> engine_;
-  LateEngine* late_ = nullptr;  // `engine_`, if it computes later
-  int64_t device_us_ = 0;       // end of the operation that the device computes
-  uint64_t device_stamp_ = 0;   // of its entry in the agenda; 0: the device is idle
+  LateEngine* late_ = nullptr;    // `engine_`, if it computes later
+  int64_t device_us_ = 0;         // end of the operation that the device computes
+  uint64_t device_stamp_ = 0;     // of its entry in the agenda; 0: the device is idle
+  LateCopier* copier_ = nullptr;  // of `transfer_`, if KV is copied later
+  uint64_t copier_stamp_ = 0;     // as device_stamp_
   std::unique_ptr<MemLink> link_;
   std::unique_ptr<TransferCore> transfer_;
   std::unique_ptr<WorkerCore> core_;

@@ -1,8 +1,10 @@
-// The Node's engine: one that computes on return, or one that computes later as a device does.
+// The Node's engine and copier: those that are done on return, or later as a device's.
 #include <algorithm>
 #include <utility>
 
 #include "tests/sim/node.h"
+#include "tests/sim/violation.h"
+#include "worker/announce.h"
 
 namespace baton::sim {
 
@@ -46,6 +48,42 @@ void Node::DeviceDone(uint64_t stamp) {
   device_stamp_ = 0;
   late_->Execute();
   if (late_->has_work()) RunDevice();
+  RunCopier();  // a fence may be reached
+}
+
+std::unique_ptr<CellCopier> Node::MakeCopier() {
+  copier_ = nullptr;
+  copier_stamp_ = 0;
+  if (!swarm_.late_copies) return nullptr;
+  auto copier = std::make_unique<LateCopier>(
+      ViewOf(*pool_),
+      LateCopier::Ports{
+          .reached = [this](uint64_t after) { return late_->reached({after}); },
+          .complain =
+              [this](const std::string& what) { Require(false, "worker %d: %s", index_, what); },
+          .submitted =
+              [this](OperationId id, const std::byte* at, int64_t n_bytes) {
+                PostedWrite(id, at, static_cast<uint64_t>(n_bytes));
+              },
+          .writes = [this](OperationId id) { LandingWrite(id); }});
+  copier_ = copier.get();
+  return copier;
+}
+
+// A copy begins and is executed, at times between which others do.
+void Node::RunCopier() {
+  if (copier_ == nullptr || copier_stamp_ != 0 || !copier_->can_step()) return;
+  copier_stamp_ = ++stamp_;
+  agenda_->Add(agenda_->now_us() + random_->Between(1, swarm_.copy_us()), What::kCopy, index_,
+               copier_stamp_);
+}
+
+void Node::CopierDone(uint64_t stamp) {
+  if (!alive() || stamp != copier_stamp_) return;
+  copier_stamp_ = 0;
+  copier_->Step(random_->Next());
+  if (copier_->has_events()) WakeLink(agenda_->now_us() + WakeDelay());
+  RunCopier();
 }
 
 }  // namespace baton::sim

@@ -107,6 +107,8 @@ void Node::CheckLink() const {
           bound);
   Require(transfer_->receive_pool().owed() >= 0 && transfer_->receive_pool().free_pages() >= 0,
           "worker %d: receive pool oversold", index_);
+  Require(copier_ == nullptr || copier_->max_under_way() <= static_cast<size_t>(swarm_.slab_slots),
+          "worker %d: more copies are under way than there are slots", index_);
 }
 
 // Returns the pages with these bytes; empty: the bytes belong to a bounce slot.

@@ -111,6 +111,8 @@ void RouterNode::CheckReport(const StreamReported& reported) {
 // Without faults, an ended request must leave its workers soon: its parts hear of the end after a
 // wire and at most one step, the two ends of its handoff agree, and the end is reported. That takes
 // two more wires between the workers, a step of the other worker, and the wire to the router.
+// Copies under way end first, at both ends, and what an engine that computes later does before
+// them.
 int64_t RouterNode::LongestStepUs(const WorkerPlan& worker) const {
   const double pairs = worker.max_step_tokens * (run_.swarm.max_prompt + run_.swarm.max_tokens);
   return worker.step_us + worker.token_us * worker.max_step_tokens +
@@ -123,7 +125,10 @@ void RouterNode::CheckRelease(const EmitReleased& released) {
   int64_t step_us = 0;
   for (const WorkerPlan& worker : swarm.workers) step_us = std::max(step_us, LongestStepUs(worker));
   const int64_t wire_us = swarm.min_delay_us + 2 * swarm.mean_delay_us;
-  const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us +
+  const int64_t copies_us =
+      swarm.late_copies ? 8 * swarm.slab_slots * swarm.copy_us() + 4 * swarm.wake_us : 0;
+  const int64_t device_us = swarm.depth * (swarm.n_layers + 32) * step_us;
+  const int64_t bound_us = kReleaseUs + 2 * step_us + 4 * wire_us + copies_us + device_us +
                            2 * (swarm.far_us + swarm.front_us) + 6 * swarm.wake_us;
   ++run_.counts->releases;
   Require(!released.overdue && absl::ToInt64Microseconds(released.after) <= bound_us,

@@ -72,6 +72,12 @@ void DrawDepth(Swarm* swarm) {
 }
 
 // Draws from a separate random source, as DrawWindows does.
+void DrawCopies(Swarm* swarm) {
+  SimRandom random(swarm->seed ^ 0x636f70696573);
+  swarm->late_copies = swarm->depth > 0 || random.Percent(25);
+}
+
+// Draws from a separate random source, as DrawWindows does.
 void DrawSlices(Swarm* swarm) {
   SimRandom random(swarm->seed ^ 0x736c69636573);
   swarm->segment_keys = random.Percent(25) ? 0 : static_cast<int>(random.Magnitude(1, 16));
@@ -193,6 +199,7 @@ Swarm Swarm::Draw(uint64_t seed) {
   DrawCluster(&swarm, random);
   DrawWindows(&swarm);
   DrawDepth(&swarm);
+  DrawCopies(&swarm);
   DrawSlices(&swarm);
   DrawLostPages(&swarm);
   DrawTransfer(&swarm, random);
@@ -246,8 +253,8 @@ int Swarm::largest_window() const {
 
 std::string Swarm::ToString() const {
   std::string out = absl::StrFormat(
-      "seed %d: page_tokens %d, layers %d, attention windows (%s), depth %d, segments of %d "
-      "keys%s, slices "
+      "seed %d: page_tokens %d, layers %d, attention windows (%s), depth %d%s, segments of "
+      "%d keys%s, slices "
       "<= %d, chunk "
       "%d, "
       "window %d, slots %d, "
@@ -259,7 +266,8 @@ std::string Swarm::ToString() const {
       "faults every %d "
       "us:%s%s%s%s%s%s%s%s%s%s, corrupt %.3f, duplicate %.3f, cut %.3f, late %.3f, pages lost "
       "%d%%\n",
-      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), depth, segment_keys,
+      seed, page_tokens, n_layers, absl::StrJoin(windows, " "), depth,
+      late_copies ? ", late copies" : "", segment_keys,
       cut_through ? "" : ", whole prefixes forwarded", max_slice_tokens, chunk_bytes, window_bytes,
       slab_slots, peer_timeout_ms, tick_us, link_at_once ? ", link at once" : "", min_delay_us,
       mean_delay_us, slow_percent, wake_us, front_us, keepalive_us, n_requests, arrival_gap_us,

@@ -40,9 +40,11 @@ struct Swarm {
   // Steps that an engine has under way, computed later in virtual time; 0: it computes on return.
   int depth = 0;
   // Transfer.
-  int max_slice_tokens = 0;  // 0: no limit
-  int segment_keys = 0;      // keys per segment of a streamed slice; 0: no streaming
-  bool cut_through = true;   // heads pass cells on as they arrive
+  bool late_copies = false;  // KV is copied later in virtual time; else on return. With depth: true
+  int64_t copy_us() const { return mean_delay_us / 4 + 1; }  // max time of half of a copy
+  int max_slice_tokens = 0;                                  // 0: no limit
+  int segment_keys = 0;     // keys per segment of a streamed slice; 0: no streaming
+  bool cut_through = true;  // heads pass cells on as they arrive
   int64_t chunk_bytes = 0, window_bytes = 0;
   int slab_slots = 0;
   int64_t peer_timeout_ms = 5000, hello_timeout_ms = 2000;

@@ -124,6 +124,8 @@ void World::Dispatch(const Agenda::Entry& entry) {
       return nodes_[entry.subject]->EngineTurn(entry.stamp);
     case What::kDevice:
       return nodes_[entry.subject]->DeviceDone(entry.stamp);
+    case What::kCopy:
+      return nodes_[entry.subject]->CopierDone(entry.stamp);
     case What::kLinkTurn:
       return nodes_[entry.subject]->LinkTurn(entry.stamp);
     case What::kControlUp:

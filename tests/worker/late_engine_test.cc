@@ -5,6 +5,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <map>
@@ -75,7 +76,8 @@ std::vector<RouterMessage> PartsOf(const LateRequest& request, int page_tokens) 
 
 class LateWorker {
  public:
-  explicit LateWorker(int depth, std::unique_ptr<Backend> inner = MakeHash())
+  explicit LateWorker(int depth, std::unique_ptr<Backend> inner = MakeHash(),
+                      Role role = Role::kBoth)
       : late_(std::move(inner), depth),
         pool_(std::move(*KvPool::Create(late_.kv_layout(), kPages,
                                         [this](int64_t bytes) { return late_.NewArena(bytes); }))) {
@@ -83,10 +85,10 @@ class LateWorker {
     WorkerCoreOptions options;
     options.decode.max_batch = 4;
     core_ = std::make_unique<WorkerCore>(
-        options, WorkerFacts{.self = kSelf, .max_context = 200}, &late_, pool_.get(),
+        options, WorkerFacts{.self = kSelf, .role = role, .max_context = 200}, &late_, pool_.get(),
         WorkerPorts{
             .clock = [this] { return now_ += absl::Microseconds(10); },
-            .transfer = [](TransferCommand) {},
+            .transfer = [this](TransferCommand command) { commands.push_back(std::move(command)); },
             .report = [this](uint64_t, const WorkerReport& report) { Take(report); },
             .compile =
                 [this](GrammarJob job) {
@@ -140,6 +142,7 @@ class LateWorker {
   std::map<RequestId, std::vector<int32_t>> tokens;
   std::map<RequestId, std::vector<uint64_t>> digests;
   std::vector<PartEnded> ends;
+  std::vector<TransferCommand> commands;
   int n_operations = 0;
   std::array<int, 4> n_with{};  // operations begun while so many steps were under way
 
@@ -218,6 +221,28 @@ TEST_CASE("the row under way of a stream that ended is dropped, and its pages se
   worker.Run();
   CHECK(worker.tokens[1] == expected);
   CHECK(worker.tokens[2] == Expected(other).tokens);
+}
+
+TEST_CASE("pages are lent at once, with the fence at which they are zeroed") {
+  LateWorker worker(2, LateWorker::MakeHash(), Role::kDecode);
+  const auto page_bytes = static_cast<size_t>(worker.late().kv_layout().page_bytes);
+  std::memset(worker.pool().base(), 0xff, page_bytes * kPages);
+  REQUIRE(worker.Once());
+  REQUIRE_FALSE(worker.commands.empty());
+  const LendPages lend = std::get<LendPages>(worker.commands.front());
+  REQUIRE(lend.pages.size() > 1);
+  CHECK_FALSE(worker.late().reached({lend.after}));
+  while (!worker.late().reached({lend.after})) REQUIRE(worker.Once());
+  for (const int32_t page : lend.pages) {
+    const std::byte* const at = worker.pool().base() + page * page_bytes;
+    CHECK(std::all_of(at, at + page_bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+  }
+  worker.Run();
+  PagesReturned returned;
+  for (const TransferCommand& command : worker.commands)
+    if (const auto* lent = std::get_if<LendPages>(&command))
+      returned.pages.insert(returned.pages.end(), lent->pages.begin(), lent->pages.end());
+  worker.core().Handle(TransferEvent(std::move(returned)));
 }
 
 TEST_CASE("cancel, lost router and shutdown come at any time of a step") {
