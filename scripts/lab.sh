@@ -2,9 +2,10 @@
 # A cluster on six hosts made of network namespaces: two routers, two prefill and two decode workers with the demo
 # model, mutual TLS between routers and workers (tests/lab). Workers are killed, links cut by black holes and slowed,
 # certificates changed, strangers knock, routers and workers restart, and what is on the control port is captured.
-# Root only; two minutes; nothing is left, also after SIGTERM or SIGKILL.
+# Root only; three minutes; nothing is left, also after SIGTERM or SIGKILL.
 #   scripts/lab.sh [--baton FILE]        all cases; build/release/baton if not told
 #   scripts/lab.sh --slice               those of scripts/test.sh: half a minute
+#   scripts/lab.sh --seconds 120         as long a load beside upgrades
 #   scripts/lab.sh Lab.test_...          some of them: further arguments are unittest's
 # Ends with 77 where it cannot run, and says why.
 set -euo pipefail

@@ -42,10 +42,12 @@ class Load(Clients):
 
     def __exit__(self, kind, *_):
         super().__exit__()
+        told = ""
         if kind is None and self.router in lab.programs:
             self.failovers += lab.metric(self.router, "baton_failovers_total{")
+            told = f"{self.failovers:.0f} failovers, "
         tell(f"{self.router}: {self.result['right']} requests right, {self.result['failed']} failed, "
-             f"{self.result['wrong']} wrong, {abs(self.failovers):.0f} failovers, longest pause {self.result['pause']:.1f} s")
+             f"{self.result['wrong']} wrong, {told}longest pause {self.result['pause']:.1f} s")
         for why in self.result["why"]:
             tell(f"  {why}")
 
@@ -218,6 +220,7 @@ class Lab(unittest.TestCase):
                 lab.start(worker)
                 back = seconds_until(f"{worker} is back", lab.is_whole)
                 tell(f"{worker} drained and ended within {drained:.1f} s, and was back {back:.1f} s after its start")
+                time.sleep(options.seconds / len(WORKERS))
         self.assertAllRight(load, 20)
 
     def test_a_killed_router_fails_its_own_streams_alone(self):
@@ -301,6 +304,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--baton", type=pathlib.Path, required=True)
     parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=int, default=0, help="of further load in the test of upgrades")
     parser.add_argument("--slice", action="store_true", help="those of SLICE alone, without limits of time")
     options, arguments = parser.parse_known_args()
     if options.slice:

@@ -4,21 +4,22 @@ import threading
 import time
 
 TICK_S, STOOD_S = 0.05, 0.7
-_stood = 0.0
+_stood, _ticked = 0.0, 0.0
 
 
 def _tick():
-    global _stood
-    last = time.monotonic()
+    global _stood, _ticked
     while True:
         time.sleep(TICK_S)
-        now = time.monotonic()
-        if now - last > STOOD_S:
-            _stood += now - last - TICK_S
-        last = now
+        ticked = time.monotonic()
+        if ticked - _ticked > STOOD_S:
+            _stood += ticked - _ticked - TICK_S
+        _ticked = ticked
 
 
 def start():
+    global _ticked
+    _ticked = time.monotonic()
     threading.Thread(target=_tick, daemon=True).start()
 
 
@@ -28,4 +29,5 @@ def stood():
 
 
 def now():
-    return time.monotonic() - _stood
+    # Whoever goes on before the ticking thread does knows nothing of the gap yet.
+    return min(time.monotonic(), _ticked + STOOD_S) - _stood
