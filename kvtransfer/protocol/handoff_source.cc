@@ -15,7 +15,7 @@ constexpr StateRow kStates[] = {
     {"connecting", "peer_timeout; kMaxConnects tries without progress", "ends, Unavailable"},
     {"opening", "peer_timeout", "CANCEL, ends, DeadlineExceeded"},
     {"waiting", "room_timeout", "CANCEL, ends, ResourceExhausted"},
-    {"sending", "twice peer_timeout while a chunk or COMMIT is unanswered, idle_timeout else",
+    {"sending", "2.5 times peer_timeout while a chunk or COMMIT is unanswered, idle_timeout else",
      "CANCEL, ends, DeadlineExceeded"},
     {"ending", "kDrainTimeoutUs while pages are read", "the connection is closed if the link does"},
     {"ended", "", ""}};
@@ -78,8 +78,10 @@ void HandoffSource::Connected(int64_t now_us) {
 void HandoffSource::ConnectionLost(absl::Status status, int64_t now_us) {
   if (ending()) return;
   if (state_ != State::kConnecting) {
+    // A sink that hears nothing closes the connection just before this end gives OPEN up: it has
+    // waited long enough.
+    if (state_ != State::kOpening) since_us_ = now_us;
     state_ = State::kConnecting;
-    since_us_ = now_us;
   }
   lost_ = std::move(status);
   if (n_connects_ >= kMaxConnects) return End(lost_, now_us);
@@ -330,7 +332,7 @@ void HandoffSource::Tick(int64_t now_us) {
       break;
     case State::kSending:
       if (bytes_under_way() > 0 || commit_sent_us_)
-        end_after(2 * options.peer_timeout_ms,
+        end_after(options.peer_timeout_ms * 5 / 2,  // a chunk takes long over a slow link
                   absl::DeadlineExceededError("the peer stopped acknowledging"));
       end_after(options.idle_timeout_ms,
                 absl::DeadlineExceededError("no KV was given to send in time"));

@@ -55,7 +55,7 @@ struct TransferOptions {
   // pool; 0: for four windows. Their memory is used until the link is gone.
   int32_t slab_slots = 0;
   int64_t hello_timeout_ms = 2000;
-  int64_t peer_timeout_ms = 5000;  // silence after which a peer is given up
+  int64_t peer_timeout_ms = 4000;  // silence after which a peer is given up
   // A handoff that waits for room at the sink, and one promised whose source neither sends nor
   // commits although both ends are well: how long before it ends.
   int64_t room_timeout_ms = 600'000;

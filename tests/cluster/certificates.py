@@ -6,21 +6,13 @@ API = "https://10.90.0.1:6443"
 HOST = "10.90.0.1"  # node 1, which has the control plane, too
 
 
-class Certificates:
-    def __init__(self, folder):
+class Authority:
+    """Signs certificates; its own is ca.pem in the folder, which it makes."""
+
+    def __init__(self, folder, name):
         self.folder = folder
         folder.mkdir()
-        self._openssl("req", "-x509", *self._new_key("ca"), "-days", "2", "-subj", "/CN=test cluster", "-out", "ca.pem")
-        for name, subject, names in (
-                ("apiserver", "/CN=kube-apiserver", f"IP:{HOST},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc"),
-                ("admin", "/O=system:masters/CN=admin", ""),
-                ("controllers", "/CN=system:kube-controller-manager", ""),
-                ("scheduler", "/CN=system:kube-scheduler", ""),
-                ("proxy", "/CN=system:kube-proxy", ""),
-                ("front-proxy", "/CN=front-proxy", "")):
-            self.sign(name, subject, names)
-        self._openssl("genrsa", "-out", "accounts.key", "2048")
-        self._openssl("rsa", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
+        self._openssl("req", "-x509", *self._new_key("ca"), "-days", "2", "-subj", f"/CN={name}", "-out", "ca.pem")
 
     def _openssl(self, *arguments):
         subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=30)
@@ -35,6 +27,23 @@ class Certificates:
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
                       "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
         return self.folder / name
+
+
+class Certificates(Authority):
+    """Those of a Kubernetes cluster."""
+
+    def __init__(self, folder):
+        super().__init__(folder, "test cluster")
+        for name, subject, names in (
+                ("apiserver", "/CN=kube-apiserver", f"IP:{HOST},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc"),
+                ("admin", "/O=system:masters/CN=admin", ""),
+                ("controllers", "/CN=system:kube-controller-manager", ""),
+                ("scheduler", "/CN=system:kube-scheduler", ""),
+                ("proxy", "/CN=system:kube-proxy", ""),
+                ("front-proxy", "/CN=front-proxy", "")):
+            self.sign(name, subject, names)
+        self._openssl("genrsa", "-out", "accounts.key", "2048")
+        self._openssl("rsa", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
 
     def kubeconfig(self, name, api=API):
         """The file with which a program speaks to the API server as NAME."""

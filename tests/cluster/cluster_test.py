@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
+from clients import Clients
 from cluster import Cluster, ClusterError
 from images import make_image
 from interrupts import heed_sigterm
@@ -101,30 +101,23 @@ def failovers():
                if line.startswith("baton_failovers_total{"))
 
 
-class Load:
-    """Clients in the first node; within `with` they ask on and on. Then `result`, and `failovers` of that time."""
+class Load(Clients):
+    """Clients in the first node, and the `failovers` of their time."""
 
     def __init__(self, n_clients=8):
         self.n_clients = n_clients
+        super().__init__(["nsenter", "-t", str(cluster.nodes[0].box), "-n"], service_url(NAMESPACE), n_clients)
 
     def __enter__(self):
-        first = cluster.nodes[0]
-        self.client = subprocess.Popen(
-            ["nsenter", "-t", str(first.box), "-n", sys.executable, "-B", str(ROOT / "tests/cluster/load.py"),
-             service_url(NAMESPACE), str(self.n_clients)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if self.client.stdout.readline() != "begun\n":
-            raise ClusterError(f"no answers before the test: {self.client.communicate()[1][-2000:]}")
-        self.begun, self.failovers = time.monotonic(), -failovers()
+        super().__enter__()
+        self.failovers = -failovers()
         return self
 
     def __exit__(self, *_):
-        told, self.errors = self.client.communicate(timeout=120)
-        self.result = json.loads(told)
+        super().__exit__()
         self.failovers += failovers()
-        seconds = time.monotonic() - self.begun
         right, failed, wrong = (self.result[each] for each in ("right", "failed", "wrong"))
-        print(f"    {right} requests right, {failed} failed, {wrong} wrong in {seconds:.0f} s, "
+        print(f"    {right} requests right, {failed} failed, {wrong} wrong in {self.seconds:.0f} s, "
               f"{self.failovers:.0f} failovers", flush=True)
 
 

@@ -1,9 +1,11 @@
 """Clients that stream completions until standard input closes, and hold each text to the one that an undisturbed
 cluster gave. Prints a line of JSON: requests that were right, those that failed, and why the first ones did; and how
-often a connection was refused, of which nobody has seen a request.
-  load.py URL CLIENTS"""
+often a connection was refused, of which nobody has seen a request; and the longest time in which a request that was
+right heard nothing. FILE keeps the texts for further runs.
+  load.py URL CLIENTS [FILE]"""
 import http.client
 import json
+import pathlib
 import sys
 import threading
 import time
@@ -13,7 +15,9 @@ PROMPTS = [f"Count from {n} to {n + 4}:" for n in range(1, 33)]
 
 
 def complete(url, prompt):
-    """The text of a streamed completion; raises where it does not come to its end."""
+    """The text of a streamed completion, and the longest time without a word of it; raises where it does not come to
+    its end."""
+    heard = time.monotonic()
     connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=60)
     try:
         connection.request("POST", "/v1/completions", json.dumps(
@@ -22,10 +26,12 @@ def complete(url, prompt):
         response = connection.getresponse()
         if response.status != 200:
             raise RuntimeError(f"status {response.status}: {response.read(300)}")
-        text = ""
+        text, pause = "", 0
         for line in response:
+            now = time.monotonic()
+            pause, heard = max(pause, now - heard), now
             if line.startswith(b"data: [DONE]"):
-                return text
+                return text, pause
             if line.startswith(b"data: "):
                 event = json.loads(line[6:])
                 if "error" in event:
@@ -38,18 +44,23 @@ def complete(url, prompt):
 
 def main():
     url, n_clients = urllib.parse.urlsplit(sys.argv[1]), int(sys.argv[2])
-    expected = {prompt: complete(url, prompt) for prompt in PROMPTS}
+    file = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    expected = json.loads(file.read_text()) if file and file.exists() else {
+        prompt: complete(url, prompt)[0] for prompt in PROMPTS}
+    if file:
+        file.write_text(json.dumps(expected))
     print("begun", flush=True)
     over, lock = threading.Event(), threading.Lock()
-    result = {"right": 0, "failed": 0, "wrong": 0, "refused": 0, "why": []}
+    result = {"right": 0, "failed": 0, "wrong": 0, "refused": 0, "pause": 0, "why": []}
 
     def client(first):
         n = first
         while not over.is_set():
             prompt = PROMPTS[n % len(PROMPTS)]
             n += 1
+            pause = 0
             try:
-                text = complete(url, prompt)
+                text, pause = complete(url, prompt)
                 kind, why = ("right", "") if text == expected[prompt] else ("wrong", f"{prompt} {text!r}")
             except ConnectionRefusedError:
                 kind, why = "refused", ""
@@ -58,6 +69,7 @@ def main():
                 kind, why = "failed", f"{type(error).__name__}: {error}"
             with lock:
                 result[kind] += 1
+                result["pause"] = max(result["pause"], pause)
                 if why and len(result["why"]) < 5:
                     result["why"].append(why)
 

@@ -112,9 +112,9 @@ TEST_CASE("source: an unexpected COMMITTED is no end") {
 
 TEST_CASE("source: every state that waits for the peer has its deadline") {
   SourceRig opening(1, false);
-  opening.source.Tick(4'999'999);
+  opening.source.Tick(3'999'999);
   CHECK_FALSE(opening.source.ended());
-  opening.source.Tick(5'000'000);
+  opening.source.Tick(4'000'000);
   CHECK(FindEvent<HandoffEnded>(opening.setup)->status.code() ==
         absl::StatusCode::kDeadlineExceeded);
 

@@ -11,7 +11,7 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr int64_t kPeerTimeoutUs = 5'000'000;
+constexpr int64_t kPeerTimeoutUs = 4'000'000;
 constexpr uint64_t kSeeds = 2;
 
 enum class Trouble { kNone, kCut, kCancelAtTail, kCancelAtHead, kCancelBoth, kKillHead, kShutDown };

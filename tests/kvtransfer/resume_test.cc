@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kKvPages = 5;
 constexpr int64_t kKvBytes = kKvPages * 400;
-constexpr int64_t kPeerTimeoutUs = 5'000'000;
+constexpr int64_t kPeerTimeoutUs = 4'000'000;
 const Ticket kTicket = MakeTicket(1, 2, kKvPages, 7);
 
 // Starts a handoff with chunks of one cell, in small windows. lent 0: the sink has no room yet.
@@ -256,6 +256,27 @@ TEST_CASE("a black hole at any step is given up within the timeout, resumed or n
       }
       REQUIRE(cluster.now_us - start_us < kPeerTimeoutUs + 100'000);
       REQUIRE(pair->source.core->n_operations() == 0);
+    }
+  }
+}
+
+TEST_CASE("what swallows the source's words alone is noticed by one of both within the timeout") {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const int n_steps = CountSteps(seed);
+    for (int step = 0; step <= n_steps; ++step) {
+      INFO("seed " << seed << ", after step " << step);
+      const auto pair = Begin(seed);
+      CoreCluster& cluster = pair->cluster;
+      for (int i = 0; i < step; ++i) cluster.Step();
+      cluster.network.Block(pair->source.link.get(), pair->sink.link.get());
+      const int64_t start_us = cluster.now_us;
+      const auto is_noticed = [&] {
+        return CoreCluster::Find<HandoffEnded>(pair->source) != nullptr ||
+               CoreCluster::Find<HandoffAborted>(pair->sink) != nullptr;
+      };
+      while (!is_noticed() && cluster.now_us < start_us + 20'000'000)
+        if (!cluster.Step()) cluster.now_us += TransferCore::kTickUs;
+      REQUIRE(cluster.now_us - start_us < kPeerTimeoutUs + 100'000);
     }
   }
 }

@@ -110,7 +110,7 @@ void DrawTransfer(Swarm* swarm, SimRandom& random) {
   swarm->chunk_bytes = random.Magnitude(plane, plane * 32);
   swarm->window_bytes = random.Magnitude(plane, plane * 64);
   swarm->slab_slots = static_cast<int>(random.Magnitude(1, 16));
-  swarm->peer_timeout_ms = random.Percent(50) ? 5000 : random.Magnitude(500, 5000);
+  swarm->peer_timeout_ms = random.Percent(50) ? 4000 : random.Magnitude(500, 5000);
   swarm->hello_timeout_ms = random.Percent(50) ? 2000 : random.Magnitude(200, 2000);
   swarm->tick_us = random.Percent(50) ? 10'000 : random.Between(10'000, 60'000);
   swarm->link_at_once = random.Percent(30);

@@ -47,7 +47,7 @@ struct Swarm {
   bool cut_through = true;  // heads pass cells on as they arrive
   int64_t chunk_bytes = 0, window_bytes = 0;
   int slab_slots = 0;
-  int64_t peer_timeout_ms = 5000, hello_timeout_ms = 2000;
+  int64_t peer_timeout_ms = 4000, hello_timeout_ms = 2000;
   int64_t tick_us = 10'000;
   bool link_at_once = false;  // the link thread takes a command during the engine's step
   // Wires, microseconds.
