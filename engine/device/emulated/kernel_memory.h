@@ -1,0 +1,51 @@
+// The memory of a device as a kernel of the emulated device sees it. There is no other way to it,
+// so every access is known: it is checked against all others (HappensBefore) and against what is
+// allocated. Used inside the kernel only, on the thread that executes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine/device/emulated/emulated_memory.h"
+#include "engine/device/emulated/happens_before.h"
+#include "engine/device/emulated/operation.h"
+
+namespace baton {
+
+class KernelMemory {
+ public:
+  KernelMemory(const Operation& operation, int stream, const EmulatedMemory& memory,
+               HappensBefore& order);
+
+  // The bytes behind addresses of the device, which the kernel reads (writes) now. Addresses that
+  // are no memory of one allocation give poison and an error().
+  const std::byte* Reads(const std::byte* at, int64_t bytes);
+  std::byte* Writes(std::byte* at, int64_t bytes);
+  template <typename T>
+  const T* Reads(const T* at, int64_t count) {
+    return reinterpret_cast<const T*>(
+        Reads(reinterpret_cast<const std::byte*>(at), count * static_cast<int64_t>(sizeof(T))));
+  }
+  template <typename T>
+  T* Writes(T* at, int64_t count) {
+    return reinterpret_cast<T*>(
+        Writes(reinterpret_cast<std::byte*>(at), count * static_cast<int64_t>(sizeof(T))));
+  }
+  // What a device would be lost of; empty: nothing.
+  const std::string& error() const { return error_; }
+
+ private:
+  std::byte* Access(const std::byte* at, int64_t bytes, bool is_write);
+
+  const Operation& operation_;
+  const EmulatedMemory& memory_;
+  HappensBefore& order_;
+  const HappensBefore::Actor actor_;
+  std::deque<std::vector<std::byte>> nowhere_;  // stands for memory that is none
+  std::string error_;
+};
+
+}  // namespace baton
