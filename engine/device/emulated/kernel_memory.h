@@ -34,11 +34,16 @@ class KernelMemory {
     return reinterpret_cast<T*>(
         Writes(reinterpret_cast<std::byte*>(at), count * static_cast<int64_t>(sizeof(T))));
   }
+  // The same bytes, of which the kernel tells by Reads and Writes what it touches.
+  std::byte* At(std::byte* at, int64_t bytes) { return Bytes(at, bytes, "touches"); }
+  // The kernel cannot be computed: the device is lost. `why` follows the kernel's name.
+  void Fail(const std::string& why);
   // What a device would be lost of; empty: nothing.
   const std::string& error() const { return error_; }
 
  private:
   std::byte* Access(const std::byte* at, int64_t bytes, bool is_write);
+  std::byte* Bytes(const std::byte* at, int64_t bytes, const char* verb);
 
   const Operation& operation_;
   const EmulatedMemory& memory_;
