@@ -85,22 +85,23 @@ void DeviceSteps::SetPages(std::byte* kv, int n_pages) {
   graphs_.clear();  // they have the old address
 }
 
-bool DeviceSteps::IsTaken(const absl::Status& status) {
-  timeline_.Check(status);
-  return status.ok();
+template <typename Call>
+void DeviceSteps::Submit(const Call& call) {
+  deliver_ = nullptr;
+  if (!timeline_.lost()) timeline_.Check(call());
+  timeline_.Submitted(std::move(deliver_));
 }
 
 // --- steps
 
-void DeviceSteps::Upload(const StepBatch& batch, int padding, std::byte* to) {
+absl::Status DeviceSteps::Upload(const StepBatch& batch, int padding, std::byte* to) {
   const Padding rows{padding, static_cast<int32_t>(state_.n_pages - 1)};
   const int64_t bytes = CountsOf(batch, rows).bytes();
-  absl::StatusOr<Slot*> slot = pinned_.Take(bytes);
-  if (!IsTaken(slot.status())) return;
-  device_.HostWrites((*slot)->at, bytes);
-  WriteBlock(batch, rows, (*slot)->at);
-  IsTaken(device_.Copy(compute_, to, (*slot)->at, bytes));
-  timeline_.Submitted([this, slot = *slot] { pinned_.Give(slot); });
+  ASSIGN_OR_RETURN(Slot* const slot, pinned_.Take(bytes));
+  deliver_ = [this, slot] { pinned_.Give(slot); };
+  device_.HostWrites(slot->at, bytes);
+  WriteBlock(batch, rows, slot->at);
+  return device_.Copy(compute_, to, slot->at, bytes);
 }
 
 void DeviceSteps::Begin(const StepBatch& batch) {
@@ -108,12 +109,11 @@ void DeviceSteps::Begin(const StepBatch& batch) {
   const bool is_rows = uses_graphs_ && IsRows(batch);
   step_.bucket = is_rows ? BucketOf(n, model_.limits.max_step_tokens) : 0;
   step_.n_rows = std::max(n, step_.bucket);
-  Upload(batch, step_.n_rows - n, block_);
+  Submit([&] { return Upload(batch, step_.n_rows - n, block_); });
 }
 
 void DeviceSteps::RunLayers(int from, int to) {
-  IsTaken(step_.bucket > 0 ? LaunchGraph(from, to) : LaunchLayers(from, to));
-  timeline_.Submitted();
+  Submit([&] { return step_.bucket > 0 ? LaunchGraph(from, to) : LaunchLayers(from, to); });
 }
 
 absl::Status DeviceSteps::LaunchLayers(int from, int to) {
@@ -129,13 +129,15 @@ absl::Status DeviceSteps::LaunchLayers(int from, int to) {
 }
 
 absl::Status DeviceSteps::LaunchGraph(int from, int to) {
-  const auto [graph, is_new] = graphs_.try_emplace({step_.bucket, from, to});
-  if (is_new) {
+  const GraphKey key{step_.bucket, from, to};
+  auto graph = graphs_.find(key);
+  if (graph == graphs_.end()) {
     RETURN_IF_ERROR(device_.BeginCapture(compute_));
     const absl::Status captured = LaunchLayers(from, to);
     absl::StatusOr<DeviceGraph> made = device_.EndCapture(compute_);
     RETURN_IF_ERROR(captured);
-    ASSIGN_OR_RETURN(graph->second, std::move(made));
+    RETURN_IF_ERROR(made.status());
+    graph = graphs_.emplace(key, *made).first;
   }
   return device_.LaunchGraph(compute_, graph->second);
 }
@@ -145,27 +147,25 @@ absl::Status DeviceSteps::LaunchGraph(int from, int to) {
 absl::Status DeviceSteps::Return(Slot* results, int64_t bytes,
                                  std::function<void(const std::byte*)> read) {
   ASSIGN_OR_RETURN(Slot* const host, pinned_.Take(bytes));
-  const absl::Status copied = device_.Copy(compute_, host->at, results->at, bytes);
-  timeline_.Submitted([this, host, results, bytes, read = std::move(read)] {
+  deliver_ = [this, host, results, bytes, read = std::move(read)] {
     if (!timeline_.lost()) {
       device_.HostReads(host->at, bytes);
       read(host->at);
     }
     pinned_.Give(host);
     results_.Give(results);
-  });
-  return copied;
+  };
+  return device_.Copy(compute_, host->at, results->at, bytes);
 }
 
 void DeviceSteps::Sample(std::span<const RowSampling> rows, StepOutput* out) {
   out->sampled.clear();
-  const absl::Status status = SampleRows(Logits::kStep, rows, out);
-  if (!IsTaken(status)) timeline_.Submitted();  // so that there is a fence, and no result
+  Submit([&] { return SampleRows(Logits::kStep, rows, out); });
 }
 
 void DeviceSteps::SampleSlice(const RowSampling& row, StepOutput* out) {
   out->sampled.clear();
-  if (!IsTaken(SampleRows(Logits::kSlice, std::span(&row, 1), out))) timeline_.Submitted();
+  Submit([&] { return SampleRows(Logits::kSlice, std::span(&row, 1), out); });
 }
 
 absl::Status DeviceSteps::SampleRows(Logits which, std::span<const RowSampling> rows,
@@ -178,40 +178,43 @@ absl::Status DeviceSteps::SampleRows(Logits which, std::span<const RowSampling> 
   arguments.sampled = which == Logits::kStep ? sampled_ : nullptr;
   arguments.results = results->at;
   arguments.result_bytes = bytes;
-  RETURN_IF_ERROR(device_.Launch(compute_, SampleArguments::kName, arguments));
-  if (bytes > 0) {
-    return Return(results, bytes, [kept, out](const std::byte* bytes_of_rows) {
-      out->sampled = ReadSampled(*kept, bytes_of_rows);
-    });
-  }
-  timeline_.Submitted([this, kept, results, out] {  // nobody reads a token
+  deliver_ = [this, kept, results, out] {  // if nobody reads a token
     if (!timeline_.lost()) out->sampled.assign(kept->size(), {});
     results_.Give(results);
+  };
+  RETURN_IF_ERROR(device_.Launch(compute_, SampleArguments::kName, arguments));
+  if (bytes == 0) return absl::OkStatus();
+  return Return(results, bytes, [kept, out](const std::byte* bytes_of_rows) {
+    out->sampled = ReadSampled(*kept, bytes_of_rows);
   });
-  return absl::OkStatus();
+}
+
+absl::Status DeviceSteps::LaunchScoredLogits(int from, int to) {
+  return device_.Launch(compute_, ScoredLogitsArguments::kName,
+                        ScoredLogitsArguments{state_, from, to, At(Logits::kScored)});
 }
 
 void DeviceSteps::ScoreLogits(int from, int to) {
-  IsTaken(device_.Launch(compute_, ScoredLogitsArguments::kName,
-                         ScoredLogitsArguments{state_, from, to, At(Logits::kScored)}));
+  Submit([&] { return LaunchScoredLogits(from, to); });
 }
 
 void DeviceSteps::Score(const ScoredRows& rows, std::span<PromptLogprob> out) {
-  ScoreLogits(rows.first, rows.first + static_cast<int>(rows.tokens.size()));
-  if (!IsTaken(ScoreRows(rows, out))) timeline_.Submitted();
+  Submit([&] { return ScoreRows(rows, out); });
 }
 
 absl::Status DeviceSteps::ScoreRows(const ScoredRows& rows, std::span<PromptLogprob> out) {
   const auto tokens =
       std::make_shared<const std::vector<int32_t>>(rows.tokens.begin(), rows.tokens.end());
-  const int64_t bytes = ScoredBytes(static_cast<int>(tokens->size()), rows.top);
+  const auto n = static_cast<int32_t>(tokens->size());
+  const int64_t bytes = ScoredBytes(n, rows.top);
+  RETURN_IF_ERROR(LaunchScoredLogits(rows.first, rows.first + n));
   ASSIGN_OR_RETURN(Slot* const results, results_.Take(bytes));
-  ScoreArguments arguments{.logits = At(Logits::kScored), .tokens = tokens->data()};
-  arguments.n = static_cast<int32_t>(tokens->size());
+  ScoreArguments arguments{.logits = At(Logits::kScored), .tokens = tokens->data(), .n = n};
   arguments.top = rows.top;
   arguments.end = static_cast<int64_t>(rows.end);
   arguments.results = results->at;
   arguments.result_bytes = bytes;
+  deliver_ = [this, tokens, results] { results_.Give(results); };  // if the device is lost
   RETURN_IF_ERROR(device_.Launch(compute_, ScoreArguments::kName, arguments));
   return Return(results, bytes, [tokens, top = rows.top, out](const std::byte* bytes_of_rows) {
     ReadScored(out, top, bytes_of_rows);
@@ -221,33 +224,34 @@ absl::Status DeviceSteps::ScoreRows(const ScoredRows& rows, std::span<PromptLogp
 // --- slices
 
 void DeviceSteps::BeginSlice(const StepBatch& batch) {
-  Upload(batch, 0, slice_block_);
-  IsTaken(device_.Launch(compute_, BeginSliceArguments::kName,
-                         BeginSliceArguments{slice_block_, state_}));
-  timeline_.Submitted();
+  Submit([&]() -> absl::Status {
+    RETURN_IF_ERROR(Upload(batch, 0, slice_block_));
+    return device_.Launch(compute_, BeginSliceArguments::kName,
+                          BeginSliceArguments{slice_block_, state_});
+  });
 }
 
 void DeviceSteps::RunPart(SlicePartArguments part, bool wants_logits) {
   part.state = state_;
   part.logits = wants_logits ? At(Logits::kSlice) : nullptr;
-  IsTaken(device_.Launch(compute_, SlicePartArguments::kName, part));
-  timeline_.Submitted();
+  Submit([&] { return device_.Launch(compute_, SlicePartArguments::kName, part); });
 }
 
 // --- logits
 
 void DeviceSteps::Read(Logits which, int rows, std::vector<float>* to) {
   to->assign(static_cast<size_t>(rows) * static_cast<size_t>(model_.desc->vocab), 0);
-  const int64_t bytes = static_cast<int64_t>(to->size() * sizeof(float));
-  absl::StatusOr<Slot*> slot = pinned_.Take(bytes);
-  if (!IsTaken(slot.status())) return;
-  IsTaken(
-      device_.Copy(compute_, (*slot)->at, reinterpret_cast<const std::byte*>(At(which)), bytes));
-  timeline_.Submitted();
+  const auto bytes = static_cast<int64_t>(to->size() * sizeof(float));
+  Submit([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(Slot* const slot, pinned_.Take(bytes));
+    deliver_ = [this, slot, to, bytes] {
+      device_.HostReads(slot->at, bytes);
+      if (!timeline_.lost()) std::memcpy(to->data(), slot->at, static_cast<size_t>(bytes));
+      pinned_.Give(slot);
+    };
+    return device_.Copy(compute_, slot->at, reinterpret_cast<const std::byte*>(At(which)), bytes);
+  });
   timeline_.Finish();
-  device_.HostReads((*slot)->at, bytes);
-  std::memcpy(to->data(), (*slot)->at, static_cast<size_t>(bytes));
-  pinned_.Give(*slot);
 }
 
 }  // namespace baton

@@ -63,15 +63,16 @@ class DeviceSteps {
     int bucket = 0;  // 0: launched kernel by kernel
   };
 
-  // True if the device took it all; else it is lost (DeviceTimeline).
-  bool IsTaken(const absl::Status& status);
-  void Upload(const StepBatch& batch, int padding, std::byte* to);
+  // Submits what `call` gives to the device, as one fence; nothing once the device is lost.
+  template <typename Call>
+  void Submit(const Call& call);
+  absl::Status Upload(const StepBatch& batch, int padding, std::byte* to);
   absl::Status LaunchLayers(int from, int to);
   absl::Status LaunchGraph(int from, int to);
   absl::Status SampleRows(Logits which, std::span<const RowSampling> rows, StepOutput* out);
+  absl::Status LaunchScoredLogits(int from, int to);
   absl::Status ScoreRows(const ScoredRows& rows, std::span<PromptLogprob> out);
-  // Copies results of `bytes` to the host and ends the submission: read(bytes on the host) runs
-  // when it is reached.
+  // Copies results to the host: read(bytes on the host) runs when the submission is reached.
   absl::Status Return(Slot* results, int64_t bytes,
                       std::function<void(const std::byte* results)> read);
   float* At(Logits which) const { return logits_[static_cast<size_t>(which)]; }
@@ -89,6 +90,7 @@ class DeviceSteps {
   KernelState state_;
   std::map<GraphKey, DeviceGraph> graphs_;
   Step step_;
+  std::function<void()> deliver_;  // of the submission that is being made
 };
 
 }  // namespace baton

@@ -23,14 +23,15 @@ void DeviceTimeline::Submitted(std::function<void()> deliver) {
 }
 
 void DeviceTimeline::Advance() {
-  while (!under_way_.empty() && (lost_ || device_.reached(under_way_.front().event))) {
+  while (!under_way_.empty() && (device_.reached(under_way_.front().event) || lost_)) {
     // Asked after the event, which a lost device reaches, too.
-    if (const std::optional<std::string> why = device_.lost(); why && !lost_) lost_ = why;
-    const Submission front = std::move(under_way_.front());
+    if (!lost_) lost_ = device_.lost();
+    Submission front = std::move(under_way_.front());
     under_way_.pop_front();
     free_events_.push_back(front.event);
     reached_ = front.at;
     if (front.deliver != nullptr) front.deliver();
+    if (lost_) dropped_.push_back(std::move(front));
   }
 }
 
@@ -41,7 +42,7 @@ bool DeviceTimeline::reached(Fence fence) {
 }
 
 void DeviceTimeline::WakeAt(Fence fence, const std::function<void()>& wake) {
-  if (reached(fence)) return wake();
+  if (reached(fence)) return wake();  // always, once the device is lost
   const auto submission =
       std::lower_bound(under_way_.begin(), under_way_.end(), fence.at,
                        [](const Submission& one, uint64_t at) { return one.at < at; });
@@ -60,9 +61,12 @@ void DeviceTimeline::StopWaking() {
 }
 
 void DeviceTimeline::Finish() {
-  if (reached({submitted_})) return;
-  device_.Synchronize(under_way_.back().event);
+  const DeviceEvent last = free_events_.empty() ? device_.NewEvent() : free_events_.back();
+  if (!free_events_.empty()) free_events_.pop_back();
+  if (device_.Record(last, compute_).ok()) device_.Synchronize(last);  // else it is lost
+  free_events_.push_back(last);
   BATON_CHECK(reached({submitted_}));
+  dropped_.clear();
 }
 
 }  // namespace baton

@@ -22,6 +22,9 @@ class DeviceTimeline {
   // Submissions go to `compute`; wakes come from a stream of their own, so that computing does not
   // wait for the host.
   DeviceTimeline(Device& device, DeviceStream compute);
+  ~DeviceTimeline() { StopWaking(); }
+  DeviceTimeline(const DeviceTimeline&) = delete;
+  DeviceTimeline& operator=(const DeviceTimeline&) = delete;
 
   // Ends a submission: everything that was given to the stream before belongs to it. deliver runs
   // in reached(), on the engine thread; may be null.
@@ -34,7 +37,8 @@ class DeviceTimeline {
   bool reached(Fence fence);
   void WakeAt(Fence fence, const std::function<void()>& wake);
   void StopWaking();
-  // Blocks until everything is reached. For ends, tests and benchmarks.
+  // Blocks until everything is reached and nothing is executed any more. For ends, tests and
+  // benchmarks.
   void Finish();
   const std::optional<std::string>& lost() const { return lost_; }
 
@@ -55,6 +59,8 @@ class DeviceTimeline {
   Device& device_;
   const DeviceStream compute_, notify_;
   std::deque<Submission> under_way_;
+  // Counted as reached since an error; the device may still execute them, and what they own stays.
+  std::vector<Submission> dropped_;
   std::vector<DeviceEvent> free_events_;
   uint64_t submitted_ = 0, reached_ = 0;
   std::optional<std::string> lost_;

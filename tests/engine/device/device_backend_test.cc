@@ -3,143 +3,180 @@
 // seed draws; and no wait is missing.
 
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 
-#include "engine/device/device_backend.h"
-#include "engine/device/emulated/cpu_step_kernels.h"
 #include "engine/device/emulated/device_thread.h"
-#include "tests/engine/device/step_driver.h"
-#include "tests/engine/served_model.h"
+#include "engine/device/metadata_block.h"
+#include "tests/engine/device/emulated_engine.h"
 
 namespace baton {
 namespace {
 
-constexpr int kPages = 20;  // of 16 tokens: for two or three requests at once
-
-EngineOptions SmallOptions(const std::string& model) {
-  EngineOptions options;
-  options.model = model;
-  options.threads = 1;
-  options.page_tokens = 16;
-  options.limits.max_step_tokens = 40;
-  options.limits.max_slice_tokens = 128;
-  return options;
-}
-
-std::string PathOf(const std::string& name) { return LoadOracleCase(name).model; }
-
-std::vector<DrivenRequest> Requests(int vocab) {
-  std::mt19937_64 random(7);
-  std::vector<DrivenRequest> requests(6);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    DrivenRequest& request = requests[i];
-    request.prompt.resize(1 + random() % 70);
-    for (int32_t& token : request.prompt)
-      token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
-    request.max_tokens = 4 + static_cast<int>(random() % 12);
-    request.sampling.temperature = i % 2 == 0 ? 0 : 1;
-    request.sampling.seed = i;
-    if (i % 3 == 0) request.sampling.top_logprobs = 3;
-    if (i == 4) request.sampling.frequency_penalty = 0.5;  // looks back
-    if (i == 5) request.sampling.logprob_tokens = {1, 2};
-  }
-  return requests;
-}
-
-void CheckSame(const std::vector<DrivenResult>& results,
-               const std::vector<DrivenResult>& expected) {
-  REQUIRE(results.size() == expected.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    REQUIRE(results[i].sampled.size() == expected[i].sampled.size());
-    for (size_t t = 0; t < results[i].sampled.size(); ++t) {
-      const SampledToken &a = results[i].sampled[t], &b = expected[i].sampled[t];
-      INFO("request " << i << ", token " << t);
-      CHECK(a.digest == b.digest);
-      CHECK(a.token == b.token);
-      CHECK(a.logprob == b.logprob);
-      CHECK(a.logprobs == b.logprobs);
-    }
-    for (const auto& [position, score] : results[i].scored)  // each run scores others
-      if (const auto other = expected[i].scored.find(position); other != expected[i].scored.end())
-        CHECK(score == other->second);
-  }
-}
-
-std::vector<DrivenResult> OnCpu(const EngineOptions& options) {
-  const std::unique_ptr<Backend> cpu = LoadOrDie(options);
-  StepDriver driver(*cpu, kPages, 1, [] { FAIL("the CPU's fences are reached"); });
-  return driver.Run(Requests(cpu->model().vocab));
-}
-
-// An engine on an emulated device of its own.
-struct Emulated {
-  explicit Emulated(const EngineOptions& engine, const EmulatedOptions& options,
-                    const DeviceBackendOptions& backend_options)
-      : kernels(LoadOrDie(engine)), device(options) {
-    kernels.AddTo(device.work());
-    absl::StatusOr<std::unique_ptr<DeviceBackend>> made =
-        DeviceBackend::Create(device, kernels.model(), backend_options);
-    REQUIRE(made.ok());
-    backend = *std::move(made);
-  }
-  std::string Reports() {
-    std::string all;
-    for (const std::string& report : device.order().reports()) all += report + "\n";
-    return all;
-  }
-
-  CpuStepKernels kernels;
-  EmulatedDevice device;
-  std::unique_ptr<DeviceBackend> backend;
-};
-
-EmulatedOptions Seeded(uint64_t seed) { return {.memory_bytes = int64_t{256} << 20, .seed = seed}; }
-
 void CheckOnDevice(const EngineOptions& engine, const std::vector<DrivenResult>& expected,
-                   const DeviceBackendOptions& options, uint64_t seed, int64_t* n_fed = nullptr) {
+                   const DeviceBackendOptions& options, uint64_t seed) {
   INFO("depth " << options.depth << ", graphs " << options.uses_graphs << ", seed " << seed);
   Emulated e(engine, Seeded(seed), options);
-  std::vector<DrivenResult> results;
-  {
-    StepDriver driver(*e.backend, kPages, seed, [&] { REQUIRE(e.device.work().ExecuteNext()); });
-    results = driver.Run(Requests(e.backend->model().vocab));
-    if (n_fed != nullptr) *n_fed += driver.n_fed();
-  }
+  REQUIRE(e.status.ok());
+  const std::vector<DrivenResult> results = e.Run(seed);
   INFO(e.Reports());
   CHECK(e.device.order().total() == 0);
   CHECK_FALSE(e.backend->lost().has_value());
+  CHECK(e.blocking_calls == 0);
   CHECK(e.device.work().counts().pageable_copies == 0);
-  CheckSame(results, expected);
-}
-
-bool HasPlanesApart(const EngineOptions& options) {
-  return LoadOrDie(options)->kv_layout().planes_apart();
+  CHECK((e.n_fed > 0) == (options.depth > 1));
+  CHECK((e.n_behind > 0) == (options.depth > 1));
+  CHECK(IsWhole(results, expected));
+  CHECK(Difference(results, expected) == "");
 }
 
 TEST_CASE("every family computes on an emulated device what it computes on the CPU") {
   int n_models = 0;
   for (const std::string& name : OracleCases()) {
     INFO(name);
-    const EngineOptions engine = SmallOptions(PathOf(name));
-    if (HasPlanesApart(engine)) continue;  // refused: below
+    const EngineOptions engine = SmallOptions(LoadOracleCase(name).model);
+    if (LoadOrDie(engine)->kv_layout().planes_apart()) continue;  // refused, as another case shows
     ++n_models;
-    const std::vector<DrivenResult> expected = OnCpu(engine);
-    CheckOnDevice(engine, expected, {.depth = 2}, 1);
+    CheckOnDevice(engine, OnCpu(engine), {.depth = 2}, 1);
   }
   CHECK(n_models == 20);
 }
 
-TEST_CASE("depth, graphs and the order of operations change nothing") {
-  const EngineOptions engine = SmallOptions(PathOf("qwen2"));
+TEST_CASE("int8 weights and int8 KV are computed, too") {
+  EngineOptions engine = SmallOptions(LoadOracleCase("qwen3").model);
+  engine.dtype = "int8";
+  engine.kv_dtype = "int8";
+  CheckOnDevice(engine, OnCpu(engine), {.depth = 2}, 1);
+}
+
+TEST_CASE("a model of which only some layers have a window is refused by name") {
+  Emulated e(SmallOptions(LoadOracleCase("gemma3").model), Seeded(1), {});
+  CHECK(e.status.code() == absl::StatusCode::kUnimplemented);
+  CHECK(e.status.message() ==
+        "model: only some of its layers have a window, which no device computes yet; use the CPU");
+}
+
+void CheckOrders(uint64_t n_seeds) {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("qwen2").model);
   const std::vector<DrivenResult> expected = OnCpu(engine);
-  for (const int depth : {1, 2, 3}) {
-    int64_t n_fed = 0;
-    for (const bool uses_graphs : {true, false})
-      for (uint64_t seed = 1; seed <= 4; ++seed)
-        CheckOnDevice(engine, expected, {depth, uses_graphs}, seed, &n_fed);
-    CHECK((n_fed > 0) == (depth > 1));
+  for (uint64_t seed = 1; seed <= n_seeds; ++seed)
+    for (const int depth : {1, 2, 3})
+      for (const bool uses_graphs : {true, false})
+        CheckOnDevice(engine, expected, {depth, uses_graphs}, seed);
+}
+
+TEST_CASE("depth, graphs and the order of operations change nothing") { CheckOrders(4); }
+TEST_CASE("the same for 1,000 seeds of order", "[.][orders]") { CheckOrders(1000); }
+
+TEST_CASE("logits cross when they are asked for, and equal the CPU's") {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("llama2").model);
+  Emulated e(engine, Seeded(1), {.depth = 1});
+  const std::unique_ptr<Backend> cpu = LoadOrDie(engine);
+  const auto logits_of = [](Backend& backend) {
+    absl::StatusOr<std::unique_ptr<KvPool>> pool = KvPool::Create(
+        backend.kv_layout(), 4, [&](int64_t bytes) { return backend.NewArena(bytes); });
+    REQUIRE(pool.ok());
+    backend.SetPool(pool->get());
+    std::vector<int32_t> pages;
+    REQUIRE((*pool)->Take(2, &pages));
+    CopyPage(**pool, pages[0], pages[1]);
+    StepBuilder step;
+    step.AddPiece(std::vector<int32_t>{5, 6, 7, 8}, 0, std::span(pages).first(1));
+    step.WantLogits(1);
+    step.WantScores(2, 3);
+    step.WantLogits(3);
+    backend.Begin(step.batch());
+    backend.RunLayers(0, backend.model().n_layers);
+    std::vector<float> all;
+    for (const auto& row : {backend.logits(0), backend.logits(1), backend.ScoredLogits(0, 1)})
+      all.insert(all.end(), row.begin(), row.end());
+    (*pool)->Give(pages);
+    return all;
+  };
+  CHECK(logits_of(*e.backend) == logits_of(*cpu));
+  CHECK(e.device.order().total() == 0);
+}
+
+TEST_CASE("padding fills a step to its bucket with rows that own nothing") {
+  CHECK(BucketOf(1, 512) == 1);
+  CHECK(BucketOf(17, 512) == 24);
+  CHECK(BucketOf(256, 512) == 256);
+  CHECK(BucketOf(257, 512) == 0);
+  CHECK(BucketOf(33, 40) == 0);  // its bucket is larger than a step may be
+  StepBuilder step;
+  const std::vector<int32_t> pages = {4, 2};
+  step.AddPiece(std::vector<int32_t>{FedToken(3)}, 17, pages);
+  step.WantLogits(0);
+  const Padding padding{2, 9};
+  const BlockCounts counts = CountsOf(step.batch(), padding);
+  std::vector<std::byte> block(static_cast<size_t>(counts.bytes()));
+  WriteBlock(step.batch(), padding, block.data());
+  BlockCounts read;
+  std::memcpy(&read, block.data(), sizeof(read));
+  BlockStep padded(read, block.data());
+  const StepBatch batch = padded.batch();
+  const auto numbers = [](std::span<const int32_t> s) {
+    return std::vector<int32_t>(s.begin(), s.end());
+  };
+  CHECK(numbers(batch.tokens) == std::vector<int32_t>{FedToken(3), 0, 0});
+  CHECK(numbers(batch.positions) == std::vector<int32_t>{17, 0, 0});
+  CHECK(numbers(batch.piece_begin) == std::vector<int32_t>{0, 1, 2, 3});
+  CHECK(numbers(batch.page_begin) == std::vector<int32_t>{0, 2, 3, 4});
+  CHECK(numbers(batch.pages) == std::vector<int32_t>{4, 2, 9, 9});
+  CHECK(numbers(batch.logit_rows) == std::vector<int32_t>{0, 1, 2});
+}
+
+TEST_CASE("an engine thread sleeps until the thread of a device wakes it") {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("qwen2").model);
+  const std::vector<DrivenResult> expected = OnCpu(engine);
+  EmulatedOptions options = Seeded(1);
+  options.pace = {.usual_ns = 1'000, .late_ns = 50'000};
+  Emulated e(engine, options, {.depth = 2});
+  {
+    DeviceThread thread(e.device);
+    std::mutex mutex;
+    std::condition_variable woken;
+    StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) {
+      bool is_woken = false;
+      e.backend->WakeAt(fence, [&] {
+        const std::lock_guard lock(mutex);
+        is_woken = true;
+        woken.notify_one();
+      });
+      std::unique_lock lock(mutex);
+      woken.wait(lock, [&] { return is_woken; });
+    });
+    const std::vector<DrivenResult> results = driver.Run(Requests(e.backend->model().vocab));
+    CHECK(IsWhole(results, expected));
+    CHECK(Difference(results, expected) == "");
+    CHECK(e.device.work().counts().blocking_calls == 0);
   }
+  INFO(e.Reports());
+  CHECK(e.device.order().total() == 0);
+}
+
+TEST_CASE("a wake comes once, and none after the waking was stopped") {
+  Emulated e(SmallOptions(LoadOracleCase("llama2").model), Seeded(1), {});
+  absl::StatusOr<std::unique_ptr<KvArena>> arena = e.backend->NewArena(4096);
+  REQUIRE(arena.ok());
+  int n_wakes = 0;
+  const auto submit = [&] {
+    (*arena)->Zero((*arena)->base(), 4096);
+    const Fence fence = e.backend->submitted();
+    CHECK_FALSE(e.backend->reached(fence));
+    e.backend->WakeAt(fence, [&] { ++n_wakes; });
+    return fence;
+  };
+  const Fence fence = submit();
+  while (n_wakes == 0) REQUIRE(e.device.work().ExecuteNext());
+  CHECK(e.backend->reached(fence));
+  while (e.device.work().ExecuteNext()) continue;
+  CHECK(n_wakes == 1);
+  e.backend->WakeAt(fence, [&] { ++n_wakes; });  // it is reached
+  CHECK(n_wakes == 2);
+  submit();
+  e.backend->StopWaking();
+  while (e.device.work().ExecuteNext()) continue;
+  CHECK(n_wakes == 2);
 }
 
 }  // namespace

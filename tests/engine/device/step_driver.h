@@ -32,9 +32,10 @@ struct DrivenResult {
 
 class StepDriver {
  public:
-  // wait: makes the backend go on; called while nothing else can be done. n_pages is enough for
+  // wait: makes the backend go on until the fence is reached, or not as far; called while nothing
+  // else can be done. n_pages is enough for
   // some of the requests at once.
-  StepDriver(Backend& backend, int n_pages, uint64_t seed, std::function<void()> wait)
+  StepDriver(Backend& backend, int n_pages, uint64_t seed, std::function<void(Fence)> wait)
       : backend_(backend), random_(seed), wait_(std::move(wait)) {
     absl::StatusOr<std::unique_ptr<KvPool>> pool = KvPool::Create(
         backend.kv_layout(), n_pages, [&](int64_t bytes) { return backend.NewArena(bytes); });
@@ -42,6 +43,9 @@ class StepDriver {
     pool_ = *std::move(pool);
     backend.SetPool(pool_.get());
   }
+
+  // Asked before results are taken; true: the run ends, with what is there.
+  void StopIf(std::function<bool()> is_lost) { is_lost_ = std::move(is_lost); }
 
   std::vector<DrivenResult> Run(std::span<const DrivenRequest> requests) {
     sequences_.clear();
@@ -60,18 +64,26 @@ class StepDriver {
       RunSlice();
       if (static_cast<int>(steps_.size()) < backend_.depth() && Submit()) continue;
       if (!steps_.empty()) {
-        while (!backend_.reached(steps_.front()->done)) wait_();
+        while (!backend_.reached(steps_.front()->done)) wait_(steps_.front()->done);
+        if (IsLost()) break;
         Complete();
       } else if (slice_ != nullptr && slice_->is_sampled) {
-        while (!backend_.reached(slice_->done)) wait_();
+        while (!backend_.reached(slice_->done)) wait_(slice_->done);
+        if (IsLost()) break;
         CompleteSlice();
       }
     }
     std::vector<DrivenResult> results;
-    for (Sequence& s : sequences_) results.push_back(std::move(s.result));
+    for (Sequence& s : sequences_) {
+      results.push_back(std::move(s.result));
+      if (s.is_started && !s.is_done) pool_->Give(s.pages);
+    }
+    steps_.clear();
+    slice_ = nullptr;
     return results;
   }
-  int64_t n_fed() const { return n_fed_; }
+  int64_t n_fed() const { return n_fed_; }        // tokens
+  int64_t n_behind() const { return n_behind_; }  // steps submitted while one was under way
 
  private:
   struct Sequence {
@@ -101,6 +113,7 @@ class StepDriver {
     StepOutput out;
   };
 
+  bool IsLost() const { return is_lost_ != nullptr && is_lost_(); }
   int Dice(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
 
   void Start(Sequence& s) {
@@ -194,6 +207,7 @@ class StepDriver {
   }
 
   void Run(std::unique_ptr<Step> step, const std::vector<int32_t>& scored_tokens) {
+    if (!steps_.empty() && !backend_.reached(steps_.back()->done)) ++n_behind_;
     backend_.Begin(builder_.batch());
     const int n_layers = backend_.model().n_layers;
     const int cut = Dice(2) == 0 ? n_layers : 1 + Dice(n_layers);
@@ -236,13 +250,14 @@ class StepDriver {
 
   Backend& backend_;
   std::mt19937_64 random_;
-  const std::function<void()> wait_;
+  const std::function<void(Fence)> wait_;
+  std::function<bool()> is_lost_;
   std::unique_ptr<KvPool> pool_;
   std::deque<Sequence> sequences_;
   std::deque<std::unique_ptr<Step>> steps_;
   std::unique_ptr<Slice> slice_;
   StepBuilder builder_;
-  int64_t n_steps_ = 0, n_fed_ = 0;
+  int64_t n_steps_ = 0, n_fed_ = 0, n_behind_ = 0;
 };
 
 }  // namespace baton
