@@ -5,8 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "engine/device/emulated/device_thread.h"
-#include "engine/device/metadata_block.h"
+#include "engine/cuda/device/emulated/device_thread.h"
+#include "engine/cuda/device/metadata_block.h"
 #include "tests/engine/device/emulated_engine.h"
 
 namespace baton {

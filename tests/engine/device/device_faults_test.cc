@@ -9,7 +9,7 @@
 #include <cstring>
 #include <set>
 
-#include "engine/device/metadata_block.h"
+#include "engine/cuda/device/metadata_block.h"
 #include "tests/engine/device/emulated_engine.h"
 #include "tests/engine/device/planted_device.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/emulated/emulated_device.h"
+#include "engine/cuda/device/emulated/emulated_device.h"
 
 namespace baton {
 
@@ -34,7 +34,7 @@ inline void AddKernel(KernelMemory& memory, std::span<const std::byte> bytes) {
 
 struct DeviceProgram {
   explicit DeviceProgram(const EmulatedOptions& options = {}) : device(options) {
-    device.work().AddKernel("add", AddKernel);
+    device.work().runner().AddKernel("add", AddKernel);
     device.order().ActAs("engine thread");
   }
 

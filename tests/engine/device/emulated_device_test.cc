@@ -1,4 +1,4 @@
-// What the emulated device draws, keeps, hides and fails at.
+// The emulated device: what it draws, keeps, hides and fails at.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/device/emulated/device_thread.h"
+#include "engine/cuda/device/emulated/device_thread.h"
 #include "tests/engine/device/device_program.h"
 
 namespace baton {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/device_backend.h"
-#include "engine/device/emulated/cpu_step_kernels.h"
+#include "engine/cuda/device/device_backend.h"
+#include "engine/cuda/device/emulated/cpu_step_kernels.h"
 #include "tests/engine/device/step_driver.h"
 #include "tests/engine/served_model.h"
 
@@ -88,7 +88,7 @@ struct Emulated {
   Emulated(const EngineOptions& engine, const EmulatedOptions& options,
            const DeviceBackendOptions& backend_options, const Wrap& wrap = nullptr)
       : kernels(LoadOrDie(engine)), device(options) {
-    kernels.AddTo(device.work());
+    kernels.AddTo(device.work().runner());
     if (wrap != nullptr) wrapped = wrap(device);
     Device& seen = wrapped == nullptr ? static_cast<Device&>(device) : *wrapped;
     absl::StatusOr<std::unique_ptr<DeviceBackend>> made =

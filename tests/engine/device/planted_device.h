@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/device/device.h"
+#include "engine/cuda/device/device.h"
 
 namespace baton {
 

@@ -62,7 +62,7 @@ class Device {
   // The event is reached when everything that was submitted to the stream before is done. Recording
   // again begins anew.
   virtual absl::Status Record(DeviceEvent event, DeviceStream stream) = 0;
-  // What is submitted to the stream later waits for the event's latest record.
+  // Makes what is submitted to the stream later wait for the event's latest record.
   virtual absl::Status Wait(DeviceStream stream, DeviceEvent event) = 0;
   // True if the event's latest record is reached, or the device is lost: then nothing is under way.
   virtual bool reached(DeviceEvent event) = 0;

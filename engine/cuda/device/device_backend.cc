@@ -1,4 +1,4 @@
-#include "engine/device/device_backend.h"
+#include "engine/cuda/device/device_backend.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "engine/device/emulated/emulated_device.h"
+#include "engine/cuda/device/emulated/emulated_device.h"
 
 #include <utility>
 
@@ -19,7 +19,7 @@ absl::StatusOr<std::byte*> EmulatedDevice::AllocatePinned(int64_t bytes, std::st
 }
 
 void EmulatedDevice::Free(std::byte* memory) {
-  if (!memory_.IsDevice(memory)) work_.CheckUnused(memory, 1);
+  if (!memory_.IsDevice(memory)) work_.CheckUnused(memory, memory_.SizeOf(memory));
   memory_.Free(memory);
 }
 

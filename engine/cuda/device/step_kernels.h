@@ -17,7 +17,7 @@
 
 namespace baton {
 
-// What the kernels compute, and their bounds.
+// Describes what the kernels compute, and their bounds.
 struct DeviceModel {
   const ModelDesc* desc = nullptr;
   KvLayout layout;

@@ -1,4 +1,4 @@
-#include "engine/device/emulated/kernel_memory.h"
+#include "engine/cuda/device/emulated/kernel_memory.h"
 
 #include <algorithm>
 

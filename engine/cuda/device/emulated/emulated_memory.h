@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "engine/device/emulated/happens_before.h"
+#include "engine/cuda/device/emulated/happens_before.h"
 
 namespace baton {
 
@@ -41,6 +41,7 @@ class EmulatedMemory {
   // The allocation that has these bytes: numbers rise. 0: none.
   uint64_t Allocation(const std::byte* at, int64_t bytes) const;
   uint64_t n_allocations() const;
+  int64_t SizeOf(std::byte* memory) const;  // that Allocate or AllocatePinned returned
 
  private:
   struct Block {

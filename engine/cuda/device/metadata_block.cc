@@ -1,4 +1,4 @@
-#include "engine/device/metadata_block.h"
+#include "engine/cuda/device/metadata_block.h"
 
 #include <cstring>
 

@@ -14,22 +14,20 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/status.h"
-#include "engine/device/emulated/emulated_memory.h"
-#include "engine/device/emulated/fault_plan.h"
-#include "engine/device/emulated/happens_before.h"
-#include "engine/device/emulated/kernel_memory.h"
-#include "engine/device/emulated/operation.h"
+#include "engine/cuda/device/emulated/emulated_memory.h"
+#include "engine/cuda/device/emulated/fault_plan.h"
+#include "engine/cuda/device/emulated/happens_before.h"
+#include "engine/cuda/device/emulated/operation.h"
+#include "engine/cuda/device/emulated/operation_runner.h"
 
 namespace baton {
 
@@ -42,7 +40,6 @@ struct DevicePace {
 
 class DeviceWork {
  public:
-  using Kernel = std::function<void(KernelMemory&, std::span<const std::byte> arguments)>;
   struct Counts {
     uint64_t executed = 0;
     uint64_t blocking_calls = 0;   // calls in which a host thread waits for the device
@@ -54,7 +51,7 @@ class DeviceWork {
 
   // ---- submitting ----
 
-  void AddKernel(std::string name, Kernel kernel);
+  OperationRunner& runner() { return runner_; }  // for its kernels
   int AddStream(std::string_view name);
   int AddEvent();
   absl::Status Record(int event, int stream);
@@ -105,9 +102,6 @@ class DeviceWork {
   int64_t DrawEnd(Stream& stream);
   Stream* Next();  // the stream whose head ends next; null: none
   void Execute(Lock& lock, Stream& stream);
-  std::string Run(const Operation& operation, int timeline);  // returns why the device is lost
-  std::string RunCopy(const Operation& operation, int timeline);
-  void CallNotify(const Operation& operation);
   void Lose(Lock& lock, std::string reason);
   uint64_t Below(uint64_t n) { return random_() % n; }
 
@@ -115,11 +109,11 @@ class DeviceWork {
   const FaultPlan faults_;
   const EmulatedMemory& memory_;
   HappensBefore& order_;
+  OperationRunner runner_;
 
   mutable std::mutex mutex_;
   std::condition_variable submitted_, executed_;
   std::mt19937_64 random_;
-  std::map<std::string, Kernel, std::less<>> kernels_;
   std::deque<Stream> streams_;
   std::vector<std::shared_ptr<EventRecord>> events_;  // the latest record of each; null: none yet
   std::vector<Graph> graphs_;

@@ -13,13 +13,13 @@
 #include <thread>
 #include <vector>
 
-#include "engine/device/emulated/vector_clock.h"
+#include "engine/cuda/device/emulated/vector_clock.h"
 
 namespace baton {
 
 class HappensBefore {
  public:
-  // Who accesses memory: an operation, or the host.
+  // An operation, or a host thread, that accesses memory.
   struct Actor {
     int timeline = -1;
     VectorClock clock;  // with the access itself
@@ -34,8 +34,8 @@ class HappensBefore {
   void ActAs(std::string_view host_thread);
   // The name of the calling thread.
   std::string host_thread();
-  // What the calling thread has done and knows. Whoever takes it with Receive comes after that; no
-  // event tells what goes from one host thread to another, as messages do.
+  // Returns what the calling thread has done and knows: whoever takes it with Receive comes after
+  // that. For messages from one host thread to another, of which no event tells.
   VectorClock Send();
   void Receive(const VectorClock& sent);
 
@@ -43,18 +43,18 @@ class HappensBefore {
 
   // The clock of an operation that the calling thread submits to the stream now.
   VectorClock Submit(int stream);
-  // What is submitted to the stream from now on comes after `event`.
+  // Puts what is submitted to the stream from now on after `event`.
   void Wait(int stream, const VectorClock& event);
 
   // ---- accesses ----
 
   void Access(const Actor& actor, const std::byte* at, int64_t bytes, bool is_write);
-  // The same by the calling thread.
+  // Is an access by the calling thread.
   void HostAccess(const std::byte* at, int64_t bytes, bool is_write);
   // Forgets all accesses: the bytes have a new owner. `what` names them in reports.
   void Own(const std::byte* at, int64_t bytes, std::string_view what);
 
-  // What was found, at most kReports; total() counts on.
+  // Findings, at most kReports of them; total() counts on.
   static constexpr size_t kReports = 64;
   std::vector<std::string> reports() const;
   int64_t total() const;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/emulated/emulated_memory.h"
-#include "engine/device/emulated/happens_before.h"
-#include "engine/device/emulated/operation.h"
+#include "engine/cuda/device/emulated/emulated_memory.h"
+#include "engine/cuda/device/emulated/happens_before.h"
+#include "engine/cuda/device/emulated/operation.h"
 
 namespace baton {
 
@@ -20,8 +20,8 @@ class KernelMemory {
   KernelMemory(const Operation& operation, int stream, const EmulatedMemory& memory,
                HappensBefore& order);
 
-  // The bytes behind addresses of the device, which the kernel reads (writes) now. Addresses that
-  // are no memory of one allocation give poison and an error().
+  // Return the bytes behind addresses of the device, which the kernel reads (writes) now. Addresses
+  // that are no memory of one allocation give poison and an error().
   const std::byte* Reads(const std::byte* at, int64_t bytes);
   std::byte* Writes(std::byte* at, int64_t bytes);
   template <typename T>
@@ -34,11 +34,11 @@ class KernelMemory {
     return reinterpret_cast<T*>(
         Writes(reinterpret_cast<std::byte*>(at), count * static_cast<int64_t>(sizeof(T))));
   }
-  // The same bytes, of which the kernel tells by Reads and Writes what it touches.
+  // Returns the bytes alone; the kernel tells by Reads and Writes what it touches of them.
   std::byte* At(std::byte* at, int64_t bytes) { return Bytes(at, bytes, "touches"); }
   // The kernel cannot be computed: the device is lost. `why` follows the kernel's name.
   void Fail(const std::string& why);
-  // What a device would be lost of; empty: nothing.
+  // Names what the device is lost of; empty: nothing.
   const std::string& error() const { return error_; }
 
  private:

@@ -1,4 +1,4 @@
-#include "engine/device/emulated/happens_before.h"
+#include "engine/cuda/device/emulated/happens_before.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // A device on the CPU, for tests of everything above kernels without a GPU: what the interface
 // leaves open is drawn by a seed, and what a program must not do is found although nothing went
-// wrong. Its kernels are functions of the host (work().AddKernel) whose accesses to memory are all
+// wrong. Its kernels are functions of the host (work().runner()) whose accesses to memory are all
 // known (KernelMemory).
 //
 //   PROT_NONE addresses   a host that dereferences device memory dies
@@ -19,11 +19,11 @@
 #include <string>
 #include <string_view>
 
-#include "engine/device/device.h"
-#include "engine/device/emulated/device_work.h"
-#include "engine/device/emulated/emulated_memory.h"
-#include "engine/device/emulated/fault_plan.h"
-#include "engine/device/emulated/happens_before.h"
+#include "engine/cuda/device/device.h"
+#include "engine/cuda/device/emulated/device_work.h"
+#include "engine/cuda/device/emulated/emulated_memory.h"
+#include "engine/cuda/device/emulated/fault_plan.h"
+#include "engine/cuda/device/emulated/happens_before.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/device.h"
+#include "engine/cuda/device/device.h"
 
 namespace baton {
 

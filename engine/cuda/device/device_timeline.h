@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/device.h"
+#include "engine/cuda/device/device.h"
 #include "engine/step/fence.h"
 
 namespace baton {

@@ -1,5 +1,5 @@
-// What a stream of an emulated device executes. Owned by DeviceWork, whose lock guards it until the
-// operation is executed.
+// An operation of a stream of an emulated device. Owned by DeviceWork, whose lock guards it until
+// the operation is executed.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/emulated/vector_clock.h"
+#include "engine/cuda/device/emulated/vector_clock.h"
 
 namespace baton {
 
-// What an event waits for since it was recorded last.
+// The state of an event since it was recorded last.
 struct EventRecord {
   bool is_done = false;
   VectorClock clock;  // of everything before
@@ -40,7 +40,7 @@ struct Operation {
   VectorClock clock{};
   std::optional<uint64_t> source_digest{};  // of memory of the host that it reads
   bool is_poisoned = false;                 // its target is, if that is memory of the host
-  // Of a graph: allocations that there were when it was captured.
+  // Counts the allocations at the capture, if it is of a graph.
   std::optional<uint64_t> captured_allocations{};
 
   // ---- set when nothing before it in its stream is left, and what it waits for is reached ----

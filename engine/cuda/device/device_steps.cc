@@ -1,12 +1,12 @@
-#include "engine/device/device_steps.h"
+#include "engine/cuda/device/device_steps.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "common/check.h"
-#include "engine/device/metadata_block.h"
-#include "engine/device/sampled_results.h"
+#include "engine/cuda/device/metadata_block.h"
+#include "engine/cuda/device/sampled_results.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "engine/device/emulated/emulated_device.h"
+#include "engine/cuda/device/emulated/emulated_device.h"
 
 namespace baton {
 

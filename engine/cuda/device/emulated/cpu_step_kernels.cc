@@ -1,4 +1,4 @@
-#include "engine/device/emulated/cpu_step_kernels.h"
+#include "engine/cuda/device/emulated/cpu_step_kernels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "engine/device/sampled_results.h"
+#include "engine/cuda/device/sampled_results.h"
 
 namespace baton {
 namespace {
@@ -19,7 +19,7 @@ class ViewArena : public KvArena {
 };
 
 template <typename Arguments, typename Kernel>
-DeviceWork::Kernel Typed(const Kernel& kernel) {
+OperationRunner::Kernel Typed(const Kernel& kernel) {
   return [kernel](KernelMemory& memory, std::span<const std::byte> bytes) {
     BATON_CHECK(bytes.size() == sizeof(Arguments));
     Arguments arguments;
@@ -47,13 +47,13 @@ DeviceModel CpuStepKernels::model() const {
           engine_->weight_memory()};
 }
 
-void CpuStepKernels::AddTo(DeviceWork& work) {
+void CpuStepKernels::AddTo(OperationRunner& runner) {
   const auto add =
       [&]<typename Arguments>(void (CpuStepKernels::*kernel)(KernelMemory&, const Arguments&)) {
-        work.AddKernel(Arguments::kName,
-                       Typed<Arguments>([this, kernel](KernelMemory& memory, const Arguments& a) {
-                         (this->*kernel)(memory, a);
-                       }));
+        runner.AddKernel(Arguments::kName,
+                         Typed<Arguments>([this, kernel](KernelMemory& memory, const Arguments& a) {
+                           (this->*kernel)(memory, a);
+                         }));
       };
   add(&CpuStepKernels::Begin);
   add(&CpuStepKernels::Layer);

@@ -1,4 +1,5 @@
-// What goes wrong on an emulated device, and when. Numbers count from 1; 0: never. Plain data.
+// Plans what goes wrong on an emulated device, and when. Numbers count from 1; 0: never. Plain
+// data.
 #pragma once
 
 #include <cstdint>

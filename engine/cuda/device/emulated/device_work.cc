@@ -1,10 +1,8 @@
-#include "engine/device/emulated/device_work.h"
-
-#include <xxhash.h>
+#include "engine/cuda/device/emulated/device_work.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +12,6 @@
 
 namespace baton {
 namespace {
-
-constexpr const char* kNotifyThread = "the device's notify thread";
 
 bool Overlap(const std::byte* a, int64_t a_bytes, const std::byte* b, int64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
@@ -43,24 +39,20 @@ absl::Status LostError(const std::string& reason) {
   return absl::UnavailableError(absl::StrCat("device: lost: ", reason, "; start the worker again"));
 }
 
-uint64_t DigestOf(const std::byte* at, int64_t bytes) {
-  return XXH64(at, static_cast<size_t>(bytes), 0);
-}
-
 }  // namespace
 
 DeviceWork::DeviceWork(uint64_t seed, const DevicePace& pace, const FaultPlan& faults,
                        const EmulatedMemory& memory, HappensBefore& order)
-    : pace_(pace), faults_(faults), memory_(memory), order_(order), random_(seed) {
+    : pace_(pace),
+      faults_(faults),
+      memory_(memory),
+      order_(order),
+      runner_(memory, order),
+      random_(seed) {
   BATON_CHECK(pace.usual_ns > 0 && pace.late_ns > 0);
 }
 
 // --- submitting
-
-void DeviceWork::AddKernel(std::string name, Kernel kernel) {
-  const std::lock_guard lock(mutex_);
-  BATON_CHECK(kernels_.emplace(std::move(name), std::move(kernel)).second);
-}
 
 int DeviceWork::AddStream(std::string_view name) {
   const std::lock_guard lock(mutex_);
@@ -119,7 +111,7 @@ void DeviceWork::Synchronize(int event) {
 
 absl::Status DeviceWork::CheckSubmission(const Operation& operation) {
   using Kind = Operation::Kind;
-  if (order_.host_thread() == kNotifyThread) {
+  if (runner_.is_notifying()) {
     order_.Report("a notification calls the device");
     return absl::FailedPreconditionError("device: a notification must not call the device");
   }
@@ -135,7 +127,7 @@ absl::Status DeviceWork::CheckSubmission(const Operation& operation) {
     return absl::InternalError(
         absl::StrFormat("device: refused to launch %s; start the worker again", operation.kernel));
   }
-  if (kernels_.contains(operation.kernel)) return absl::OkStatus();
+  if (runner_.HasKernel(operation.kernel)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("device: has no kernel ", operation.kernel));
 }
 
@@ -195,7 +187,7 @@ void DeviceWork::Enqueue(Stream& stream, Operation operation) {
     if ((from_host || to_host) && !operation.is_pinned) ++counts_.pageable_copies;
     // An earlier operation that is still to write the source, or to use the target, comes first.
     if (from_host && !IsPending(from, bytes, /*only_writes=*/true))
-      operation.source_digest = DigestOf(from, bytes);
+      operation.source_digest = HostDigest(from, bytes);
     if (to_host && !IsPending(to, bytes, /*only_writes=*/false)) {
       Poison(to, bytes);
       operation.is_poisoned = true;
@@ -371,78 +363,12 @@ void DeviceWork::Execute(Lock& lock, Stream& stream) {
   now_ = std::max(now_, *head.ends_at);
   if (++counts_.executed == faults_.lost_at) return Lose(lock, absl::StrCat("at ", head.name));
   lock.unlock();
-  std::string error = Run(head, stream.timeline);
+  std::string error = runner_.Run(head, stream.timeline);
   lock.lock();
   if (!error.empty()) return Lose(lock, std::move(error));
   if (head.kind == Operation::Kind::kRecord) head.record->is_done = true;
   stream.operations.pop_front();
   executed_.notify_all();
-}
-
-std::string DeviceWork::Run(const Operation& operation, int timeline) {
-  switch (operation.kind) {
-    case Operation::Kind::kCopy:
-    case Operation::Kind::kFill:
-      return RunCopy(operation, timeline);
-    case Operation::Kind::kKernel: {
-      KernelMemory memory(operation, timeline, memory_, order_);
-      kernels_.find(operation.kernel)->second(memory, operation.arguments);
-      return memory.error();
-    }
-    case Operation::Kind::kNotify:
-      CallNotify(operation);
-      return "";
-    case Operation::Kind::kRecord:
-    case Operation::Kind::kWait:
-      return "";
-  }
-  return "";
-}
-
-std::string DeviceWork::RunCopy(const Operation& operation, int timeline) {
-  KernelMemory device(operation, timeline, memory_, order_);
-  const HappensBefore::Actor actor{timeline, operation.clock, operation.name};
-  const int64_t bytes = operation.bytes;
-  // The address that the bytes of either side have; null: pinned memory that was freed.
-  const auto host = [&](const std::byte* at, bool is_write) {
-    if (!operation.is_pinned) return true;
-    if (!memory_.IsPinned(at, bytes)) {
-      order_.Report(absl::StrCat(operation.name, " uses pinned memory that was freed"));
-      return false;
-    }
-    order_.Access(actor, at, bytes, is_write);
-    return true;
-  };
-  if (operation.kind == Operation::Kind::kFill) {
-    std::memset(device.Writes(operation.to, bytes), operation.value, static_cast<size_t>(bytes));
-    return device.error();
-  }
-  const std::byte* from = operation.from;
-  if (memory_.IsDevice(from)) {
-    from = device.Reads(from, bytes);
-  } else {
-    if (!host(from, /*is_write=*/false)) return "";
-    if (operation.source_digest && *operation.source_digest != DigestOf(from, bytes))
-      order_.Report(absl::StrCat("the source of ", operation.name,
-                                 " has changed between submission and execution"));
-  }
-  std::byte* to = operation.to;
-  if (memory_.IsDevice(to)) {
-    to = device.Writes(to, bytes);
-  } else if (!host(to, /*is_write=*/true)) {
-    return "";
-  }
-  if (device.error().empty()) std::memcpy(to, from, static_cast<size_t>(bytes));
-  return device.error();
-}
-
-// The call comes after the stream's operations, and after nothing of the thread that executes.
-void DeviceWork::CallNotify(const Operation& operation) {
-  const std::string executor = order_.host_thread();
-  order_.ActAs(kNotifyThread);
-  order_.Receive(operation.clock);
-  operation.notify();
-  order_.ActAs(executor);
 }
 
 void DeviceWork::Lose(Lock& lock, std::string reason) {
@@ -457,7 +383,7 @@ void DeviceWork::Lose(Lock& lock, std::string reason) {
   }
   executed_.notify_all();
   lock.unlock();
-  for (const Operation& operation : dropped) CallNotify(operation);
+  for (const Operation& operation : dropped) runner_.Notify(operation);
   lock.lock();
 }
 

@@ -10,9 +10,9 @@
 #include <span>
 #include <string>
 
-#include "engine/device/emulated/emulated_device.h"
-#include "engine/device/metadata_block.h"
-#include "engine/device/step_kernels.h"
+#include "engine/cuda/device/emulated/emulated_device.h"
+#include "engine/cuda/device/metadata_block.h"
+#include "engine/cuda/device/step_kernels.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
@@ -27,7 +27,7 @@ class CpuStepKernels {
   CpuStepKernels& operator=(const CpuStepKernels&) = delete;
 
   DeviceModel model() const;
-  void AddTo(DeviceWork& work);  // which this outlives
+  void AddTo(OperationRunner& runner);  // which this outlives
 
  private:
   // A run of rows whose pages a kernel touches.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/device_steps.h"
+#include "engine/cuda/device/device_steps.h"
 #include "engine/step/backend.h"
 #include "engine/step/slice_progress.h"
 

@@ -1,4 +1,4 @@
-#include "engine/device/sampled_results.h"
+#include "engine/cuda/device/sampled_results.h"
 
 #include <algorithm>
 #include <cstring>

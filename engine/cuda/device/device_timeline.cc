@@ -1,4 +1,4 @@
-#include "engine/device/device_timeline.h"
+#include "engine/cuda/device/device_timeline.h"
 
 #include <algorithm>
 #include <utility>

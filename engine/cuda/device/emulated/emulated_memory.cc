@@ -1,4 +1,4 @@
-#include "engine/device/emulated/emulated_memory.h"
+#include "engine/cuda/device/emulated/emulated_memory.h"
 
 #include <sys/mman.h>
 
@@ -118,6 +118,11 @@ std::byte* EmulatedMemory::Bytes(const std::byte* at, int64_t bytes) const {
 uint64_t EmulatedMemory::Allocation(const std::byte* at, int64_t bytes) const {
   const std::optional<Block> block = Find(at, bytes);
   return block ? block->allocation : 0;
+}
+
+int64_t EmulatedMemory::SizeOf(std::byte* memory) const {
+  const std::lock_guard lock(mutex_);
+  return blocks_.at(memory).bytes;
 }
 
 uint64_t EmulatedMemory::n_allocations() const {

@@ -13,10 +13,10 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/device/device.h"
-#include "engine/device/device_timeline.h"
-#include "engine/device/slot_pool.h"
-#include "engine/device/step_kernels.h"
+#include "engine/cuda/device/device.h"
+#include "engine/cuda/device/device_timeline.h"
+#include "engine/cuda/device/slot_pool.h"
+#include "engine/cuda/device/step_kernels.h"
 #include "engine/step/backend.h"
 
 namespace baton {
@@ -27,7 +27,7 @@ int BucketOf(int rows, int max_rows);
 
 class DeviceSteps {
  public:
-  // What is on the device: logits of the step's rows, of its scored rows, of the slice's last row.
+  // Names logits on the device: of the step's rows, its scored rows, the slice's last row.
   enum class Logits { kStep, kScored, kSlice };
 
   // Both outlive it. uses_graphs: false: all steps are launched kernel by kernel, without padding.
