@@ -7,10 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "engine/cuda/device/device.h"

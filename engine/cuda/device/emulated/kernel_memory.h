@@ -1,6 +1,6 @@
-// The memory of a device as a kernel of the emulated device sees it. There is no other way to it,
-// so every access is known: it is checked against all others (HappensBefore) and against what is
-// allocated. Used inside the kernel only, on the thread that executes it.
+// The memory of a device as a kernel of the emulated device sees it. Kernels reach it by this
+// alone, so every access that they tell is checked against all others (HappensBefore) and against
+// what is allocated. Used inside the kernel only, on the thread that executes it.
 #pragma once
 
 #include <cstddef>
