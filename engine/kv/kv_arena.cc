@@ -40,10 +40,10 @@ absl::StatusOr<std::unique_ptr<KvArena>> KvArena::Map(int64_t wanted) {
 }
 
 KvArena::KvArena(std::unique_ptr<KvArena> mapped)
-    : base_(std::exchange(mapped->base_, nullptr)), bytes_(mapped->bytes_) {}
+    : base_(mapped->base_), bytes_(std::exchange(mapped->bytes_, 0)) {}
 
 KvArena::~KvArena() {
-  if (base_ != nullptr) ::munmap(base_, static_cast<size_t>(bytes_));
+  if (bytes_ > 0) ::munmap(base_, static_cast<size_t>(bytes_));
 }
 
 void KvArena::Zero(std::byte* at, int64_t n_bytes) {

@@ -29,12 +29,14 @@ class KvArena {
  protected:
   // Takes over what `mapped` maps.
   explicit KvArena(std::unique_ptr<KvArena> mapped);
+  // Memory that somebody else owns, until this object is gone.
+  explicit KvArena(std::byte* base) : base_(base) {}
 
  private:
   KvArena(std::byte* base, int64_t bytes) : base_(base), bytes_(bytes) {}
 
   std::byte* base_ = nullptr;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0;  // to unmap
 };
 
 }  // namespace baton

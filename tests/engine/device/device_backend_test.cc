@@ -1,0 +1,183 @@
+// The engine on an emulated device gives the tokens, log-probabilities and digests of the CPU's
+// engine, for every family, at every depth, with graphs and without, whatever order of operations a
+// seed draws; and no wait is missing.
+
+#include <condition_variable>
+#include <mutex>
+
+#include "engine/cuda/device/emulated/device_thread.h"
+#include "engine/cuda/device/metadata_block.h"
+#include "tests/engine/device/emulated_engine.h"
+
+namespace baton {
+namespace {
+
+void CheckOnDevice(const EngineOptions& engine, const std::vector<DrivenResult>& expected,
+                   const DeviceBackendOptions& options, uint64_t seed) {
+  INFO("depth " << options.depth << ", graphs " << options.uses_graphs << ", seed " << seed);
+  Emulated e(engine, Seeded(seed), options);
+  REQUIRE(e.status.ok());
+  const std::vector<DrivenResult> results = e.Run(seed);
+  INFO(e.Reports());
+  CHECK(e.device.order().total() == 0);
+  CHECK_FALSE(e.backend->lost().has_value());
+  CHECK(e.blocking_calls == 0);
+  CHECK(e.device.work().counts().pageable_copies == 0);
+  CHECK((e.n_fed > 0) == (options.depth > 1));
+  CHECK((e.n_behind > 0) == (options.depth > 1));
+  CHECK(IsWhole(results, expected));
+  CHECK(Difference(results, expected) == "");
+}
+
+TEST_CASE("every family computes on an emulated device what it computes on the CPU") {
+  int n_models = 0;
+  for (const std::string& name : OracleCases()) {
+    INFO(name);
+    const EngineOptions engine = SmallOptions(LoadOracleCase(name).model);
+    if (LoadOrDie(engine)->kv_layout().planes_apart()) continue;  // refused, as another case shows
+    ++n_models;
+    CheckOnDevice(engine, OnCpu(engine), {.depth = 2}, 1);
+  }
+  CHECK(n_models == 20);
+}
+
+TEST_CASE("int8 weights and int8 KV are computed, too") {
+  EngineOptions engine = SmallOptions(LoadOracleCase("qwen3").model);
+  engine.dtype = "int8";
+  engine.kv_dtype = "int8";
+  CheckOnDevice(engine, OnCpu(engine), {.depth = 2}, 1);
+}
+
+TEST_CASE("a model of which only some layers have a window is refused by name") {
+  Emulated e(SmallOptions(LoadOracleCase("gemma3").model), Seeded(1), {});
+  CHECK(e.status.code() == absl::StatusCode::kUnimplemented);
+  CHECK(e.status.message() ==
+        "model: only some of its layers have a window, which no device computes yet; use the CPU");
+}
+
+void CheckOrders(uint64_t n_seeds) {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("qwen2").model);
+  const std::vector<DrivenResult> expected = OnCpu(engine);
+  for (uint64_t seed = 1; seed <= n_seeds; ++seed)
+    for (const int depth : {1, 2, 3})
+      for (const bool uses_graphs : {true, false})
+        CheckOnDevice(engine, expected, {depth, uses_graphs}, seed);
+}
+
+TEST_CASE("depth, graphs and the order of operations change nothing") { CheckOrders(4); }
+TEST_CASE("the same for 1,000 seeds of order", "[.][orders]") { CheckOrders(1000); }
+
+TEST_CASE("logits cross when they are asked for, and equal the CPU's") {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("llama2").model);
+  Emulated e(engine, Seeded(1), {.depth = 1});
+  const std::unique_ptr<Backend> cpu = LoadOrDie(engine);
+  const auto logits_of = [](Backend& backend) {
+    absl::StatusOr<std::unique_ptr<KvPool>> pool = KvPool::Create(
+        backend.kv_layout(), 4, [&](int64_t bytes) { return backend.NewArena(bytes); });
+    REQUIRE(pool.ok());
+    backend.SetPool(pool->get());
+    std::vector<int32_t> pages;
+    REQUIRE((*pool)->Take(2, &pages));
+    CopyPage(**pool, pages[0], pages[1]);
+    StepBuilder step;
+    step.AddPiece(std::vector<int32_t>{5, 6, 7, 8}, 0, std::span(pages).first(1));
+    step.WantLogits(1);
+    step.WantScores(2, 3);
+    step.WantLogits(3);
+    backend.Begin(step.batch());
+    backend.RunLayers(0, backend.model().n_layers);
+    std::vector<float> all;
+    for (const auto& row : {backend.logits(0), backend.logits(1), backend.ScoredLogits(0, 1)})
+      all.insert(all.end(), row.begin(), row.end());
+    (*pool)->Give(pages);
+    return all;
+  };
+  CHECK(logits_of(*e.backend) == logits_of(*cpu));
+  CHECK(e.device.order().total() == 0);
+}
+
+TEST_CASE("padding fills a step to its bucket with rows that own nothing") {
+  CHECK(BucketOf(1, 512) == 1);
+  CHECK(BucketOf(17, 512) == 24);
+  CHECK(BucketOf(256, 512) == 256);
+  CHECK(BucketOf(257, 512) == 0);
+  CHECK(BucketOf(33, 40) == 0);  // its bucket is larger than a step may be
+  StepBuilder step;
+  const std::vector<int32_t> pages = {4, 2};
+  step.AddPiece(std::vector<int32_t>{FedToken(3)}, 17, pages);
+  step.WantLogits(0);
+  const Padding padding{2, 9};
+  const BlockCounts counts = CountsOf(step.batch(), padding);
+  std::vector<std::byte> block(static_cast<size_t>(counts.bytes()));
+  WriteBlock(step.batch(), padding, block.data());
+  BlockCounts read;
+  std::memcpy(&read, block.data(), sizeof(read));
+  BlockStep padded(read, block.data());
+  const StepBatch batch = padded.batch();
+  const auto numbers = [](std::span<const int32_t> s) {
+    return std::vector<int32_t>(s.begin(), s.end());
+  };
+  CHECK(numbers(batch.tokens) == std::vector<int32_t>{FedToken(3), 0, 0});
+  CHECK(numbers(batch.positions) == std::vector<int32_t>{17, 0, 0});
+  CHECK(numbers(batch.piece_begin) == std::vector<int32_t>{0, 1, 2, 3});
+  CHECK(numbers(batch.page_begin) == std::vector<int32_t>{0, 2, 3, 4});
+  CHECK(numbers(batch.pages) == std::vector<int32_t>{4, 2, 9, 9});
+  CHECK(numbers(batch.logit_rows) == std::vector<int32_t>{0, 1, 2});
+}
+
+TEST_CASE("an engine thread sleeps until the thread of a device wakes it") {
+  const EngineOptions engine = SmallOptions(LoadOracleCase("qwen2").model);
+  const std::vector<DrivenResult> expected = OnCpu(engine);
+  EmulatedOptions options = Seeded(1);
+  options.pace = {.usual_ns = 1'000, .late_ns = 50'000};
+  Emulated e(engine, options, {.depth = 2});
+  {
+    DeviceThread thread(e.device);
+    std::mutex mutex;
+    std::condition_variable woken;
+    StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) {
+      bool is_woken = false;
+      e.backend->WakeAt(fence, [&] {
+        const std::lock_guard lock(mutex);
+        is_woken = true;
+        woken.notify_one();
+      });
+      std::unique_lock lock(mutex);
+      woken.wait(lock, [&] { return is_woken; });
+    });
+    const std::vector<DrivenResult> results = driver.Run(Requests(e.backend->model().vocab));
+    CHECK(IsWhole(results, expected));
+    CHECK(Difference(results, expected) == "");
+    CHECK(e.device.work().counts().blocking_calls == 0);
+  }
+  INFO(e.Reports());
+  CHECK(e.device.order().total() == 0);
+}
+
+TEST_CASE("a wake comes once, and none after the waking was stopped") {
+  Emulated e(SmallOptions(LoadOracleCase("llama2").model), Seeded(1), {});
+  absl::StatusOr<std::unique_ptr<KvArena>> arena = e.backend->NewArena(4096);
+  REQUIRE(arena.ok());
+  int n_wakes = 0;
+  const auto submit = [&] {
+    (*arena)->Zero((*arena)->base(), 4096);
+    const Fence fence = e.backend->submitted();
+    CHECK_FALSE(e.backend->reached(fence));
+    e.backend->WakeAt(fence, [&] { ++n_wakes; });
+    return fence;
+  };
+  const Fence fence = submit();
+  while (n_wakes == 0) REQUIRE(e.device.work().ExecuteNext());
+  CHECK(e.backend->reached(fence));
+  while (e.device.work().ExecuteNext()) continue;
+  CHECK(n_wakes == 1);
+  e.backend->WakeAt(fence, [&] { ++n_wakes; });  // it is reached
+  CHECK(n_wakes == 2);
+  submit();
+  e.backend->StopWaking();
+  while (e.device.work().ExecuteNext()) continue;
+  CHECK(n_wakes == 2);
+}
+
+}  // namespace
+}  // namespace baton
