@@ -17,7 +17,7 @@ constexpr StateRow kStates[] = {
     {"promised", "wait_timeout without progress", "CancelHandoff, ending, kFailed"},
     {"inflow", "wait_timeout without a plane of it", "CancelHandoff, ending, kFailed"},
     {"running", "wait_timeout without a chunk", "CancelHandoff, ending, kFailed"},
-    {"committing", "wait_timeout; sooner twice its handoff's peer_timeout: HandoffEnded",
+    {"committing", "wait_timeout; sooner 2.5 times its handoff's peer_timeout: HandoffEnded",
      "CancelHandoff, ending, kFailed"},
     // Not by a timer of this object: what may still be read or written must not be given back.
     {"ending", "kDrainTimeoutUs of the handoffs' machines, which close the connection",

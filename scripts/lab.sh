@@ -22,7 +22,8 @@ for tool in ip tc bridge tcpdump openssl python3 unshare setpriv; do
 done
 spaces=(unshare --mount --net --pid --fork --kill-child --mount-proc)
 why=$("${spaces[@]}" sh -c 'mount -t tmpfs lab /run && ip netns add host && ip link add lan0 type bridge &&
-  ip link add to-host type veth peer name eth0 netns host && tc -n host qdisc add dev eth0 clsact' 2>&1) ||
+  ip link add to-host type veth peer name eth0 netns host && tc -n host qdisc add dev eth0 clsact &&
+  tc -n host qdisc add dev eth0 root tbf rate 1gbit burst 128kb latency 50ms && ip netns exec host true' 2>&1) ||
   not_run "no network namespaces with bridges and tc here: $why"
 
 # All processes, networks and files of the lab are in namespaces of its own, whose first process is the test: they end

@@ -1,4 +1,4 @@
-# Sourced by the tests of clients (sdk_test.sh, grpc_test.sh), in the root of the repository, with
+# Sourced by the tests of clients (sdk_test.sh, grpc_test.sh, lab.sh), in the root of the repository, with
 # their arguments: takes --baton FILE out of them. Leaves `arguments`, `baton`, and functions.
 baton=$PWD/build/release/baton
 arguments=("$@")

@@ -4,7 +4,7 @@
 # meet (engine/cuda/plugin_abi.h).
 set -eu
 cd "$1"
-id=$({ find engine/cuda -name '*.cu' -o -name '*.cuh' -o -name '*.cc' -o -name '*.h' -o -name '*.sh' | LC_ALL=C sort
+id=$({ find engine/cuda engine/cuda/check -maxdepth 1 -name '*.cu' -o -name '*.cuh' -o -name '*.cc' -o -name '*.h' -o -name '*.sh' | LC_ALL=C sort
   echo engine/numerics/bf16.h engine/numerics/tensor_core_dot.h scripts/cuda_tools.txt
 } | xargs cat | sha256sum | cut -c1-16)
 if [ $# -eq 1 ]; then

@@ -17,7 +17,8 @@ constexpr StateRow kStates[] = {
      "CANCEL, aborts, DeadlineExceeded"},
     {"suspended", "peer_timeout", "aborts, Unavailable"},
     {"complete", "", ""},
-    {"aborting", "kDrainTimeoutUs while receives are posted", "the connection is closed"},
+    {"aborting", "kDrainTimeoutUs while pages are written",
+     "the connection is closed if the link does"},
     {"aborted", "", ""}};
 constexpr TransitionRow kTransitions[] = {
     Move(State::kWaiting, State::kReceiving),  Move(State::kWaiting, State::kSuspended),

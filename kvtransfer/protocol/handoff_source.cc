@@ -187,7 +187,7 @@ void HandoffSource::SkipWhatIsThere(const wire::Promise& promise) {
   held_pages_ = MinOf(ticket_.kv_pages, promise.held_pages);
   first_missing_ = {MinOf(static_cast<int32_t>(setup_->pool.planes.size()), promise.here_planes),
                     MinOf(ticket_.kv_pages, promise.here_pages)};
-  for (auto& [place, cutter] : std::exchange(to_cut_, {})) Queue(std::move(cutter));
+  for (auto& [order, cutter] : std::exchange(to_cut_, {})) Queue(std::move(cutter));
 }
 
 void HandoffSource::OnAck(uint32_t seq, int64_t now_us) {

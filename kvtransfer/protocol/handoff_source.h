@@ -80,8 +80,8 @@ class HandoffSource {
   wire::Handoff handoff() const { return {ticket_.id, ticket_.epoch}; }
   State state() const { return state_; }
   bool ended() const { return state_ == State::kEnded; }  // HandoffEnded is emitted
-  // Bytes that the peer has acknowledged; bytes announced over the current connection and not yet
-  // acknowledged.
+  // Bytes that the peer has acknowledged; bytes announced and not yet acknowledged (after a
+  // connection was lost also those that are announced anew).
   int64_t arrived_bytes() const { return arrived_bytes_; }
   int64_t bytes_under_way() const {
     return state_ == State::kSending ? unacked_bytes_ - unannounced_bytes_ : 0;

@@ -1,7 +1,8 @@
 // All handoffs that this process receives, and the promises whose pages they fill: a HandoffSink
 // and a PagePromise for each, the receive pool and who waits for room in it, the receives, and how
 // handoffs and promises ended. Commands, effects of PeerConnections, the end of receives and of
-// scatters and the time go in; calls on PeerConnections and Link and TransferEvents come out.
+// scatters and the time go in; calls on PeerConnections, Link and CellCopier come out, and
+// TransferEvents.
 // now_us: microseconds of one monotonic clock. Owner: TransferCore, link thread.
 //
 // Tickets of one promise may come from several sources, in any order; the first OPEN or the

@@ -40,8 +40,9 @@ class Sources {
   void EndAll(int64_t now_us);  // because this worker shuts down; new ones end as they come
   // Begins chunks: one of each source in turn, at most kPumpBytes. True: more chunks wait. Chunks
   // of relays' chains go first: other chunks are begun only when no chain has a chunk to begin,
-  // and, while a chain has bytes under way, one at a time in total. So a chain waits for
-  // at most one chunk, and other traffic still progresses.
+  // and, while a chain has bytes under way, one at a time in total. So a chain waits for at most
+  // one chunk, and other traffic still progresses. (A copier that ends later: chunks that are
+  // gathered are not under way yet, so a chain may wait for those of a turn.)
   bool Pump(int64_t now_us);
 
   bool empty() const { return sources_.empty(); }

@@ -43,7 +43,7 @@ class TransferCore {
   bool PollCopier(int64_t now_us);
   // Runs timers, at a grain of kTickUs; cheap in between.
   void Tick(int64_t now_us);
-  // Announces chunks (Sources::Pump). True: more chunks wait.
+  // Begins chunks (Sources::Pump). True: more chunks wait.
   bool Pump(int64_t now_us);
 
   // Ends every handoff and refuses new ones. When busy() is false, all lent pages can be given

@@ -1,5 +1,5 @@
 // Processes of a cluster on several hosts: starts that are refused, and a certificate that changes
-// under a running one. The cluster itself: scripts/hosts_test.sh.
+// under a running one. The cluster itself: scripts/lab.sh.
 #include <sys/stat.h>
 #include <sys/wait.h>
 

@@ -78,7 +78,7 @@ class RecordingLink final : public Link {
 
 inline constexpr int64_t kRoomTimeoutUs = 60'000'000, kIdleTimeoutUs = 300'000'000;
 
-// The setup of a worker: chunks of 100 bytes, windows of 250, peers given up after 5 s.
+// The setup of a worker: chunks of 100 bytes, windows of 250, peers given up after 4 s.
 inline TransferSetup MakeSetup(Incarnation incarnation, const PoolView& pool, Link* link,
                                int32_t n_slots = 2, std::unique_ptr<CellCopier> copier = nullptr) {
   NodeOptions options = TestOptions(incarnation);

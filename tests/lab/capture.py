@@ -31,7 +31,7 @@ class Capture:
                        self.file, "tcp", "port", str(port))
 
     def has_begun(self):
-        return "listening on" in self.deployment.log(self.name)
+        return self.file.exists() and self.file.stat().st_size >= 24  # the header of the file
 
     def stop(self):
         program = self.deployment.programs.pop(self.name)

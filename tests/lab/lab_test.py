@@ -202,7 +202,7 @@ class Lab(unittest.TestCase):
             lab.sign_all()
             lab.trust(lab.authority)
             time.sleep(3)  # routers take new files within two seconds
-            self.assertTrue(lab.is_whole())
+            seconds_until("the cluster is whole", lab.is_whole)
             self.assertEqual(lab.pids(), pids)
             for worker in ("prefill1", "decode1"):
                 self.assertEqual(lab.end(worker), 0)
@@ -254,7 +254,7 @@ class Lab(unittest.TestCase):
                 "router0", f'baton_workers_refused_total{{reason="{reason}"') >= 1)
         lab.kill("stranger")
         self.assertRegex(lab.log("router0"), "other_cluster.*green, not blue")
-        self.assertTrue(lab.is_whole())
+        seconds_until("the cluster is whole", lab.is_whole)
         tell("a worker of another cluster and a peer without a certificate: refused, counted, named")
 
     def test_no_token_on_the_control_port(self):

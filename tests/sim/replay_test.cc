@@ -34,7 +34,7 @@ OffAndOn Both(const std::vector<LoadRequest>& requests, int prefill_workers) {
 }
 
 // Returns the Mooncake conversation trace, lengths / 32, arrivals stretched by `time_scale`.
-std::vector<LoadRequest> Trace(double time_scale) {
+std::vector<LoadRequest> Trace(double time_scale, uint64_t seed = 1) {
   TraceOptions trace;
   trace.path = BATON_SOURCE_DIR "/bench/traces/mooncake_conversation_400.jsonl";
   trace.n_requests = 200;
@@ -42,6 +42,7 @@ std::vector<LoadRequest> Trace(double time_scale) {
   trace.time_scale = time_scale;
   trace.spread_s = 3;
   trace.vocab = HashBackend::kVocab;
+  trace.seed = seed;
   const auto requests = ReadTrace(trace);
   REQUIRE(requests.ok());
   return *requests;
@@ -64,12 +65,20 @@ TEST_CASE("near saturation they are no worse, neither on average nor for the las
 }
 
 // The queues grow until the end, so the order of service decides how long each request waits; in
-// steps of prompts that are short it is nearly ideal without relays.
+// steps of prompts that are short it is nearly ideal without relays. The least change of a time
+// gives other queues: several draws of the arrivals are taken together.
 TEST_CASE("where more comes than workers can do, few prompts are shared and nothing is lost") {
-  const OffAndOn both = OfTrace(0.3);
-  CHECK(both.on.relays <= 30);
-  CHECK(both.on.distribution().mean() < 1.1 * both.off.distribution().mean());
-  CHECK(both.on.distribution().percentile(99) < 1.15 * both.off.distribution().percentile(99));
+  double mean_off = 0, mean_on = 0, last_off = 0, last_on = 0;
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    const OffAndOn both = Both(Trace(0.3, seed), 2);
+    CHECK(both.on.relays <= 30);
+    mean_off += both.off.distribution().mean();
+    mean_on += both.on.distribution().mean();
+    last_off += both.off.distribution().percentile(99);
+    last_on += both.on.distribution().percentile(99);
+  }
+  CHECK(mean_on < 1.1 * mean_off);
+  CHECK(last_on < 1.1 * last_off);
 }
 
 // The decode worker computes prompts as the prefill workers do, and a step of rows takes ten times

@@ -39,10 +39,10 @@ struct ChainDot {
   using Word = typename V::Word;
   template <LineSource kSource>
   using Loops = std::conditional_t<V::BothChains(kSource), BothChains<V>, ParkedChains<V>>;
-  // Eight and two register tiles of six rows (sixteen and four of three); S of 48 rows is 24 KB,
-  // and L1 has 32. Rows at the causal edge are computed up to the last key that any row of the tile
-  // sees, so fewer are taken at a time. On AVX2 24 to 96 rows and 6 to 48 at the edge are within
-  // 3 %.
+  // Eight and two register tiles of six rows (sixteen and four of three, four and one of twelve); S
+  // of 48 rows is 24 KB, and L1 has 32. Rows at the causal edge are computed up to the last key
+  // that any row of the tile sees, so fewer are taken at a time. On AVX2 24 to 96 rows and 6 to 48
+  // at the edge are within 3 %.
   static constexpr int kMaxRows = 48, kEdgeRows = 12;
   static constexpr bool kPrefetch = V::kPrefetch;
   // Floats per dim of a laid out tile; 0: tiles are not laid out.

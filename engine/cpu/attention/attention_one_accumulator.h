@@ -1,6 +1,7 @@
 // One chain of R rows x C columns at a time in registers, first even, then odd; the sums of the
 // even chain wait in L1. Register tiles are as large as possible, and lines are read twice: for
-// tiles that are laid out. V is the path's vector (attention_chains.h). For kernel units.
+// tiles that are laid out. Dims beyond the last are skipped, as in attention_two_accumulators.h. V
+// is the path's vector (attention_chains.h). For kernel units.
 #pragma once
 
 #include "engine/cpu/attention/attention_operands.h"
@@ -64,12 +65,14 @@ struct ParkedChains {
     for (int k = 0; k < tile.key_dim; k += 32, q += V::kWords) {
       const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
         auto lines = KeyLines<V, kSource, C>(tile, k, column);
-        for (int w = 0; w < V::kWords; w += 2) {
+        const int n_words = tile.key_dim - k < 32 ? V::kWords / 2 : V::kWords;
+        for (int w = 0; w < n_words; w += 2) {
           sums->template Step<chain>(q + w, kRowStride, lines);
           lines.Next();
           if (kSource != kLaidOutAhead || chain == kOdd) continue;
           for (int c = 0; c < C; ++c)
-            PrefetchToL2(tile.next_k[(column + c) / kLineColumns] + (k + w) * kLanes);
+            PrefetchToL2(NextKeyGroup(tile, (column + c) / kLineColumns) +
+                         (k + w) * kLanes * ElementBytes(tile));
         }
       };
       AddChains<R, C>(run, s + column * V::kWidth, kTileKeys, k == 0);
@@ -86,13 +89,15 @@ struct ParkedChains {
       auto lines = ValueLines<V, kSource, C>(tile, group, column);
       const Word* words = p + group * kGroupWords;  // both halves lie in a row
       const Word* const end = words + n_halves * kGroupWords;
-      const bf16* ahead = nullptr;
+      const char* ahead = nullptr;
       if (kSource == kLaidOutAhead)
-        ahead = tile.next_v[group] + column * 2 * kGroupKeys * V::kWidth;
+        ahead =
+            NextValueGroup(tile, group) + column * 2 * kGroupKeys * V::kWidth * ElementBytes(tile);
       for (; words < end; words += 2, lines.Next()) {
         sums->template Step<chain>(words, kTileKeys, lines);
         if (kSource != kLaidOutAhead || chain == kOdd) continue;
-        for (int c = 0; c < C; ++c, ahead += kLineElements) PrefetchToL2(ahead);
+        for (int c = 0; c < C; ++c, ahead += kLineElements * ElementBytes(tile))
+          PrefetchToL2(ahead);
       }
     };
     AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);

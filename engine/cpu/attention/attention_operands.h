@@ -32,9 +32,18 @@ constexpr LineSource WithoutAhead(LineSource source) {
   return static_cast<LineSource>(source / 2 * 2);
 }
 
-inline void PrefetchToL2(const bf16* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+inline void PrefetchToL2(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
+
+// A group of the next tile as the pages hold it, and the size of its elements.
+inline const char* NextKeyGroup(const KeyTile& tile, int group) {
+  return tile.source != nullptr ? reinterpret_cast<const char*>(tile.source->next_k[group])
+                                : reinterpret_cast<const char*>(tile.next_k[group]);
 }
+inline const char* NextValueGroup(const KeyTile& tile, int group) {
+  return tile.source != nullptr ? reinterpret_cast<const char*>(tile.source->next_v[group])
+                                : reinterpret_cast<const char*>(tile.next_v[group]);
+}
+inline int ElementBytes(const KeyTile& tile) { return tile.source != nullptr ? 1 : 2; }
 
 // No prefetch.
 struct NoneAhead {
@@ -261,9 +270,8 @@ inline void LayOutStep(const Lines& lines, float* to) {
 template <class V, LineSource kSource>
 void LayOutKeys(const KeyTile& tile) {
   constexpr int kLineColumns = kLanes / V::kWidth;
-  const int dims = OfNumbers(kSource) ? tile.key_dim : (tile.key_dim + 31) / 32 * 32;
   for (int j = 0; j < tile.all_groups; ++j)
-    for (int k = 0; k < dims; k += kGroupKeys) {
+    for (int k = 0; k < tile.key_dim; k += kGroupKeys) {
       auto lines = KeyLines<V, kSource, kLineColumns>(tile, k, j * kLineColumns);
       float* to = tile.k_laid_out + KeyRun<V>(k, j) + j % kRunLines * kLanes;
 #pragma GCC unroll 4

@@ -129,13 +129,20 @@ TEST_CASE("sharp, flat and overflowing scores equal the reference") {
 struct TileCase {
   int head_dim, n_keys;
   double soft_cap;
+  KvType type;
   ReferenceKv kv;
-  std::vector<bf16> groups;  // pages of 16 tokens (K, V), one after the other
-  std::vector<bf16> q;       // (rows, head_dim)
+  KvLayout layout;
+  std::vector<std::byte> groups;  // pages of 16 tokens (K, V), one after the other
+  std::vector<bf16> q;            // (rows, head_dim)
   std::vector<int> positions;
 
-  TileCase(int dim, int keys, int rows, double cap, std::mt19937& rng)
-      : head_dim(dim), n_keys(keys), soft_cap(cap) {
+  TileCase(int dim, int keys, int rows, double cap, std::mt19937& rng,
+           KvType kv_type = KvType::kBf16)
+      : head_dim(dim),
+        n_keys(keys),
+        soft_cap(cap),
+        type(kv_type),
+        layout(KvLayout::Of({{1, dim, dim}}, kv_type, 16)) {
     kv.key_dim = kv.value_dim = dim;
     for (int i = 0; i < keys * dim; ++i) {
       kv.k.push_back(RandomBf16(rng, 1));
@@ -189,21 +196,21 @@ struct TileCase {
   }
 
  private:
-  int64_t PageSize() const { return 16 * (RoundUp(head_dim, 32) + head_dim); }
-
   void WriteGroups() {
-    const KvLayout layout = KvLayout::Of({{1, head_dim, head_dim}}, KvType::kBf16, 16);
-    groups.resize(static_cast<size_t>(PageSize() * layout.PagesFor(n_keys)));
+    groups.resize(static_cast<size_t>(layout.page_bytes * layout.PagesFor(n_keys)));
     for (int i = 0; i < n_keys; ++i)
       GetElementwiseKernels(Isa::kAvx2)
           .write_kv(layout, 0, 0, kv.k.data() + i * head_dim, kv.v.data() + i * head_dim,
-                    reinterpret_cast<std::byte*>(groups.data() + i / 16 * PageSize()), i % 16);
+                    groups.data() + i / 16 * layout.page_bytes, i % 16);
   }
 
   void AddTile(const AttentionTileKernels& kernels, bool lays_out, const float* packed, int key,
                const ScoreScale& scale, const RowState& segment) const {
+    TileSource source;
     KeyTile tile = Tile(key);
     tile.fresh = lays_out || positions.size() % 2 == 0;
+    std::vector<bf16> made(static_cast<size_t>(2 * kTileKeys * RoundUp(head_dim, 32)));
+    if (type == KvType::kInt8) SetSource(key, made.data(), &source, &tile);
     const size_t floats = static_cast<size_t>(RoundUp(head_dim, 64) * kernels.laid_out_floats);
     std::vector<float> k_laid_out(floats, NAN), v_laid_out(floats, NAN);
     if (lays_out) {
@@ -243,12 +250,31 @@ struct TileCase {
     tile.key_dim = tile.value_dim = head_dim;
     tile.n_groups = tile.all_groups = std::min(kTileGroups, (n_keys - key + 15) / 16);
     for (int j = 0; j < tile.n_groups; ++j) {
-      tile.k[j] = groups.data() + (key / 16 + j) * PageSize();
-      tile.v[j] = tile.k[j] + 16 * RoundUp(head_dim, 32);
+      tile.k[j] = reinterpret_cast<const bf16*>(KeyGroup(key, j));
+      tile.v[j] = reinterpret_cast<const bf16*>(ValueGroup(key, j));
       tile.next_k[j] = tile.k[j];
       tile.next_v[j] = tile.v[j];
     }
     return tile;
+  }
+  const std::byte* KeyGroup(int key, int j) const {
+    return groups.data() + (key / 16 + j) * layout.page_bytes;
+  }
+  const std::byte* ValueGroup(int key, int j) const {
+    return KeyGroup(key, j) + layout.KGroupBytes(0);
+  }
+  // made: room for the tile as bf16.
+  void SetSource(int key, bf16* made, TileSource* source, KeyTile* tile) const {
+    source->is_int8 = true;
+    for (int j = 0; j < tile->n_groups; ++j) {
+      source->k[j] = source->next_k[j] = KeyGroup(key, j);
+      source->v[j] = source->next_v[j] = ValueGroup(key, j);
+      source->new_k[j] = made + j * kGroupKeys * RoundUp(head_dim, 32);
+      source->new_v[j] = source->new_k[j] + kTileKeys * RoundUp(head_dim, 32);
+      tile->k[j] = source->new_k[j];
+      tile->v[j] = source->new_v[j];
+    }
+    tile->source = source;
   }
 };
 
@@ -274,6 +300,20 @@ TEST_CASE("the fp32 state of every row equals the reference") {
           REQUIRE(Same(c.Run(kernels, TileCase::Way::kLaidOut), expected));
         if (rows <= kernels.segment_rows && head_dim % 32 == 0)
           REQUIRE(Same(c.Run(kernels, TileCase::Way::kSegments), expected));
+      }
+    }
+}
+
+TEST_CASE("tiles of int8 that are laid out give what they give where they lie") {
+  std::mt19937 rng = FreshRng();
+  for (int head_dim : {16, 64, 80, 112, 128})
+    for (int rows : {1, 5, 24, 48}) {
+      const TileCase c(head_dim, 1 + static_cast<int>(rng() % 700), rows, 0, rng, KvType::kInt8);
+      for (const KernelPath& path : AttentionPaths()) {
+        const AttentionTileKernels& kernels = *path.attention_tile;
+        if (kernels.laid_out_floats == 0) continue;
+        INFO(path.name << ", D " << head_dim << ", " << rows << " rows, " << c.n_keys << " keys");
+        CHECK(Same(c.Run(kernels, TileCase::Way::kLaidOut), c.Run(kernels, TileCase::Way::kTiles)));
       }
     }
 }

@@ -33,8 +33,7 @@ struct DrivenResult {
 class StepDriver {
  public:
   // wait: makes the backend go on until the fence is reached, or not as far; called while nothing
-  // else can be done. n_pages is enough for
-  // some of the requests at once.
+  // else can be done. n_pages: enough for some of the requests at once.
   StepDriver(Backend& backend, int n_pages, uint64_t seed, std::function<void(Fence)> wait)
       : backend_(backend), random_(seed), wait_(std::move(wait)) {
     absl::StatusOr<std::unique_ptr<KvPool>> pool = KvPool::Create(
