@@ -16,6 +16,9 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
     workers_[end]->core->Handle(std::move(event));
     workers_[end]->awake = true;
   };
+  transfer_.reached = [this](int end, uint64_t after) {
+    return workers_[end]->backend->reached({after});
+  };
   for (size_t i = 0; i < workers.size(); ++i) {
     const int index = static_cast<int>(i);
     auto worker = std::make_unique<SimWorker>();

@@ -19,11 +19,10 @@ void SimTransfer::Post(int end, TransferCommand command) {
 }
 
 bool SimTransfer::HasWork() const {
-  for (const End& end : ends_)
-    if (!end.commands.empty() || !end.events.empty()) return true;
-  for (const auto& [id, flow] : flows_)
-    if (flow.state == State::kPromised && !flow.cells.empty()) return true;
-  return false;
+  for (size_t i = 0; i < ends_.size(); ++i)
+    if (!ends_[i].commands.empty() || !ends_[i].events.empty() || CanLend(static_cast<int>(i)))
+      return true;
+  return std::ranges::any_of(flows_, [&](const auto& flow) { return CanCopy(flow.second); });
 }
 
 void SimTransfer::RunOne() {
@@ -36,6 +35,7 @@ void SimTransfer::RunOne() {
         ends_[end].commands.pop_front();
         Run(end, std::move(command));
       });
+    if (CanLend(end)) choices.push_back([this, end] { Lend(end); });
     if (!ends_[i].events.empty())
       choices.push_back([this, end] {
         TransferEvent event = std::move(ends_[end].events.front());
@@ -44,7 +44,7 @@ void SimTransfer::RunOne() {
       });
   }
   for (auto it = flows_.begin(); it != flows_.end(); ++it)
-    if (it->second.state == State::kPromised && !it->second.cells.empty())
+    if (CanCopy(it->second))
       choices.push_back([this, it] {
         CopyCells(it->second);
         FinishIfComplete(it);
@@ -67,10 +67,8 @@ void SimTransfer::Run(int end, TransferCommand command) {
     it->second.record = commit->record;
     FinishIfComplete(it);
   } else if (auto* lend = std::get_if<LendPages>(&command)) {
-    ends_[end].receive_pool.insert(ends_[end].receive_pool.end(), lend->pages.begin(),
-                                   lend->pages.end());
-    PromiseWaiting(end);
-    ReportReceivePool(end);
+    ends_[end].lent.push_back(std::move(*lend));
+    if (CanLend(end)) Lend(end);
   } else if (auto* held = std::get_if<LendHeld>(&command)) {
     ends_[end].events.push_back(PagesReturned{std::move(held->pages)});  // all KV is sent here
   } else if (auto* reclaim = std::get_if<ReclaimPages>(&command)) {
@@ -92,6 +90,24 @@ void SimTransfer::Run(int end, TransferCommand command) {
     else
       ends_[end].cancelled.push_back(cancel.ticket_id);
   }
+}
+
+bool SimTransfer::CanLend(int end) const {
+  return !ends_[end].lent.empty() && reached(end, ends_[end].lent.front().after);
+}
+
+void SimTransfer::Lend(int end) {
+  const LendPages lend = std::move(ends_[end].lent.front());
+  ends_[end].lent.pop_front();
+  ends_[end].receive_pool.insert(ends_[end].receive_pool.end(), lend.pages.begin(),
+                                 lend.pages.end());
+  PromiseWaiting(end);
+  ReportReceivePool(end);
+}
+
+bool SimTransfer::CanCopy(const Flow& flow) const {
+  return flow.state == State::kPromised && !flow.cells.empty() &&
+         reached(flow.source, flow.cells.front().after);
 }
 
 void SimTransfer::Open(int end, const OpenHandoff& open) {

@@ -24,6 +24,8 @@ class SimTransfer {
   bool HasWork() const;
   void RunOne();  // one random pending command, cell or event
   std::function<void(int end, TransferEvent event)> deliver;
+  // Whether that end's engine has reached a fence of a command.
+  std::function<bool(int end, uint64_t after)> reached;
   void FailAll();
   void CloseEnd(int end);  // gives its lent pages back
   int promised_pages(int end) const;
@@ -45,6 +47,7 @@ class SimTransfer {
     Incarnation incarnation = 0;
     KvPool* pool = nullptr;
     std::vector<int32_t> receive_pool;
+    std::deque<LendPages> lent;  // whose fences are not known to be reached
     std::deque<TicketId> waiting;
     uint64_t promises = 0;
     std::deque<TransferCommand> commands;  // in order
@@ -60,6 +63,9 @@ class SimTransfer {
 
   void Run(int end, TransferCommand command);
   void Open(int end, const OpenHandoff& open);
+  bool CanLend(int end) const;
+  void Lend(int end);
+  bool CanCopy(const Flow& flow) const;
   void CopyCells(Flow& flow);
   void FinishIfComplete(Flows::iterator it);
   void Fail(Flows::iterator it, const absl::Status& status);
