@@ -17,7 +17,7 @@ from clients import Clients
 
 NOTICED_S = 5  # a cut link is noticed within
 PROMPT = "Zanzibar 7351 crosses the quiet harbour while eleven violet lanterns burn. Tell what happens:"
-# Those that scripts/test.sh runs: half a minute, and no limit of time that a busy machine could break.
+# Cases that scripts/test.sh runs: half a minute, and no limit of time that a busy machine could break.
 SLICE = ("a_chat_is_answered", "killed_workers_come_back", "certificates_and_authority_change_under_streams",
          "a_host_that_nobody_reaches", "strangers_are_refused_by_name", "no_token_on_the_control_port")
 options = None

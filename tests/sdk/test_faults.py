@@ -12,7 +12,7 @@ from conversations import DUCK, MODEL
 from served_baton import wait_until
 
 LONG = {"model": MODEL, "messages": DUCK, "max_tokens": 3700}
-# What asks for as much by each API of OpenAI.
+# Requests that ask for as much, by each API of OpenAI.
 LONG_CALLS = {
     "chat": lambda client, **more: client.chat.completions.create(**LONG, **more),
     "completions": lambda client, **more: client.completions.create(

@@ -155,7 +155,7 @@ struct ChainDot {
                         float* s) {
     auto&& first = AheadOfScores<kSource>(tile, ahead);
     NoneAhead none;
-    InRuns<Columns<kSource>(R)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
+    InRuns<V::Columns(R, kSource)>(tile.n_groups * kLineColumns, [&]<int C>(int column) {
       Loops<kSource>::template Scores<kSource, R, C>(q, tile, column, &first, s);
       for (int i = R; i < n_tiles * R; i += R)
         Loops<kSource>::template Scores<WithoutAhead(kSource), R, C>(
@@ -169,7 +169,7 @@ struct ChainDot {
     NoneAhead none;
     for (int group = 0; group < tile.n_groups; group += 2) {
       const int n_halves = tile.n_groups - group < 2 ? 1 : 2;
-      InRuns<Columns<kSource>(R)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
+      InRuns<V::Columns(R, kSource)>(tile.value_dim / V::kWidth, [&]<int C>(int column) {
         Loops<kSource>::template AddValues<kSource, R, C>(p, tile, group, n_halves, column, &first,
                                                           out);
         for (int i = R; i < n_tiles * R; i += R)
@@ -216,12 +216,6 @@ struct ChainDot {
     const int64_t elements = int64_t{kGroupKeys} * width;
     return tile.source != nullptr ? kInt8ScaleBytes + elements : 2 * elements;
   }
-  template <LineSource kSource>
-  static constexpr int Columns(int rows) {
-    const int columns = V::Columns(rows, kSource);
-    return kSource >= kLaidOut && columns > kRunColumns ? kRunColumns : columns;
-  }
-
   // The row count is a template argument of the loops: one entry per row count and source.
   using Loop = void (*)(const Word*, const KeyTile&, int, TileAhead*, float*);
   struct Table {
@@ -240,6 +234,7 @@ struct ChainDot {
   template <LineSource kSource, int R>
   static constexpr void FillSource(Table* table) {
     if constexpr (R <= V::TileRows(kSource)) {
+      static_assert(InPages(kSource) || V::Columns(R, kSource) <= kRunColumns);
       table->score[kSource][R] = ScoreRows<kSource, R>;
       table->value[kSource][R] = ValueRows<kSource, R>;
     }

@@ -1,6 +1,6 @@
 // An engine on a device (device.h): submits steps and slices to one stream and answers with fences.
-// What it submits is computed by kernels (step_kernels.h) of which it knows names and arguments
-// alone. Engine thread.
+// Kernels compute them (step_kernels.h), of which it knows names and arguments alone. Engine
+// thread.
 //
 // Once the device is lost (lost()), every fence counts as reached and steps have no results.
 #pragma once

@@ -144,8 +144,8 @@ absl::Status DeviceSteps::LaunchGraph(int from, int to) {
 
 // --- sampling
 
-absl::Status DeviceSteps::Return(Slot* results, int64_t bytes,
-                                 std::function<void(const std::byte*)> read) {
+absl::Status DeviceSteps::Return(const std::byte* from, int64_t bytes,
+                                 std::function<void(const std::byte*)> read, Slot* results) {
   ASSIGN_OR_RETURN(Slot* const host, pinned_.Take(bytes));
   deliver_ = [this, host, results, bytes, read = std::move(read)] {
     if (!timeline_.lost()) {
@@ -153,9 +153,9 @@ absl::Status DeviceSteps::Return(Slot* results, int64_t bytes,
       read(host->at);
     }
     pinned_.Give(host);
-    results_.Give(results);
+    if (results != nullptr) results_.Give(results);
   };
-  return device_.Copy(compute_, host->at, results->at, bytes);
+  return device_.Copy(compute_, host->at, from, bytes);
 }
 
 void DeviceSteps::Sample(std::span<const RowSampling> rows, StepOutput* out) {
@@ -184,9 +184,8 @@ absl::Status DeviceSteps::SampleRows(Logits which, std::span<const RowSampling> 
   };
   RETURN_IF_ERROR(device_.Launch(compute_, SampleArguments::kName, arguments));
   if (bytes == 0) return absl::OkStatus();
-  return Return(results, bytes, [kept, out](const std::byte* bytes_of_rows) {
-    out->sampled = ReadSampled(*kept, bytes_of_rows);
-  });
+  const auto read = [kept, out](const std::byte* at) { out->sampled = ReadSampled(*kept, at); };
+  return Return(results->at, bytes, read, results);
 }
 
 absl::Status DeviceSteps::LaunchScoredLogits(int from, int to) {
@@ -216,9 +215,10 @@ absl::Status DeviceSteps::ScoreRows(const ScoredRows& rows, std::span<PromptLogp
   arguments.result_bytes = bytes;
   deliver_ = [this, tokens, results] { results_.Give(results); };  // if the device is lost
   RETURN_IF_ERROR(device_.Launch(compute_, ScoreArguments::kName, arguments));
-  return Return(results, bytes, [tokens, top = rows.top, out](const std::byte* bytes_of_rows) {
-    ReadScored(out, top, bytes_of_rows);
-  });
+  const auto read = [tokens, top = rows.top, out](const std::byte* at) {
+    ReadScored(out, top, at);
+  };
+  return Return(results->at, bytes, read, results);
 }
 
 // --- slices
@@ -242,14 +242,11 @@ void DeviceSteps::RunPart(SlicePartArguments part, bool wants_logits) {
 void DeviceSteps::Read(Logits which, int rows, std::vector<float>* to) {
   to->assign(static_cast<size_t>(rows) * static_cast<size_t>(model_.desc->vocab), 0);
   const auto bytes = static_cast<int64_t>(to->size() * sizeof(float));
-  Submit([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(Slot* const slot, pinned_.Take(bytes));
-    deliver_ = [this, slot, to, bytes] {
-      device_.HostReads(slot->at, bytes);
-      if (!timeline_.lost()) std::memcpy(to->data(), slot->at, static_cast<size_t>(bytes));
-      pinned_.Give(slot);
-    };
-    return device_.Copy(compute_, slot->at, reinterpret_cast<const std::byte*>(At(which)), bytes);
+  Submit([&] {
+    return Return(reinterpret_cast<const std::byte*>(At(which)), bytes,
+                  [to, bytes](const std::byte* at) {
+                    std::memcpy(to->data(), at, static_cast<size_t>(bytes));
+                  });
   });
   timeline_.Finish();
 }

@@ -71,9 +71,10 @@ class DeviceSteps {
   absl::Status SampleRows(Logits which, std::span<const RowSampling> rows, StepOutput* out);
   absl::Status LaunchScoredLogits(int from, int to);
   absl::Status ScoreRows(const ScoredRows& rows, std::span<PromptLogprob> out);
-  // Copies results to the host: read(bytes on the host) runs when the submission is reached.
-  absl::Status Return(Slot* results, int64_t bytes,
-                      std::function<void(const std::byte* results)> read);
+  // Copies memory of the device to the host: read(bytes on the host) runs when the submission is
+  // reached, unless the device is lost. results: the slot of `from`, given back then; may be null.
+  absl::Status Return(const std::byte* from, int64_t bytes,
+                      std::function<void(const std::byte* at)> read, Slot* results = nullptr);
   float* At(Logits which) const { return logits_[static_cast<size_t>(which)]; }
 
   Device& device_;

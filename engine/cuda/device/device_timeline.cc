@@ -14,10 +14,15 @@ void DeviceTimeline::Check(const absl::Status& status) {
   if (!status.ok() && !lost_) lost_ = std::string(status.message());
 }
 
-void DeviceTimeline::Submitted(std::function<void()> deliver) {
-  if (free_events_.empty()) free_events_.push_back(device_.NewEvent());
+DeviceEvent DeviceTimeline::TakeEvent() {
+  if (free_events_.empty()) return device_.NewEvent();
   const DeviceEvent event = free_events_.back();
   free_events_.pop_back();
+  return event;
+}
+
+void DeviceTimeline::Submitted(std::function<void()> deliver) {
+  const DeviceEvent event = TakeEvent();
   Check(device_.Record(event, compute_));
   under_way_.push_back({++submitted_, event, std::move(deliver)});
 }
@@ -61,8 +66,7 @@ void DeviceTimeline::StopWaking() {
 }
 
 void DeviceTimeline::Finish() {
-  const DeviceEvent last = free_events_.empty() ? device_.NewEvent() : free_events_.back();
-  if (!free_events_.empty()) free_events_.pop_back();
+  const DeviceEvent last = TakeEvent();
   if (device_.Record(last, compute_).ok()) device_.Synchronize(last);  // else it is lost
   free_events_.push_back(last);
   BATON_CHECK(reached({submitted_}));

@@ -55,6 +55,7 @@ class DeviceTimeline {
   };
 
   void Advance();
+  DeviceEvent TakeEvent();  // to be put back into free_events_
 
   Device& device_;
   const DeviceStream compute_, notify_;

@@ -60,8 +60,8 @@ class IgnoresFences : public PlantedDevice {
   bool reached(DeviceEvent) override { return true; }
 };
 
-// Replays the table of the step before: each second block stays on the host.
-class ForgetsBlocks : public PlantedDevice {
+// Knows where the metadata block of steps lies.
+class KnowsTheBlock : public PlantedDevice {
  public:
   using PlantedDevice::PlantedDevice;
   absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what) override {
@@ -69,6 +69,15 @@ class ForgetsBlocks : public PlantedDevice {
     if (at.ok() && what == "metadata block") block_ = *at;
     return at;
   }
+
+ protected:
+  std::byte* block_ = nullptr;
+};
+
+// Replays the table of the step before: each second block stays on the host.
+class ForgetsBlocks : public KnowsTheBlock {
+ public:
+  using KnowsTheBlock::KnowsTheBlock;
   absl::Status Copy(DeviceStream stream, std::byte* to, const std::byte* from,
                     int64_t bytes) override {
     if (to == block_ && ++n_ % 2 == 0) return absl::OkStatus();
@@ -76,7 +85,6 @@ class ForgetsBlocks : public PlantedDevice {
   }
 
  private:
-  std::byte* block_ = nullptr;
   int n_ = 0;
 };
 
@@ -100,14 +108,9 @@ class ChangesArguments : public PlantedDevice {
 };
 
 // Padding rows write page 0 instead of the page that belongs to nobody.
-class PadsIntoARealPage : public PlantedDevice {
+class PadsIntoARealPage : public KnowsTheBlock {
  public:
-  using PlantedDevice::PlantedDevice;
-  absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what) override {
-    absl::StatusOr<std::byte*> at = inner().Allocate(bytes, what);
-    if (at.ok() && what == "metadata block") block_ = *at;
-    return at;
-  }
+  using KnowsTheBlock::KnowsTheBlock;
   absl::Status Copy(DeviceStream stream, std::byte* to, const std::byte* from,
                     int64_t bytes) override {
     if (to == block_) {
@@ -120,9 +123,6 @@ class PadsIntoARealPage : public PlantedDevice {
     }
     return inner().Copy(stream, to, from, bytes);
   }
-
- private:
-  std::byte* block_ = nullptr;
 };
 
 // Copies the results of one slot, whichever a step has.

@@ -4,7 +4,7 @@
 // Host threads submit, any of them. One thread executes: in virtual time the one that calls
 // ExecuteNext or AdvanceTo, else the one in Serve. Times in ns from the start.
 //
-// What a device would compute wrongly is found as far as operations show it: a target of a copy is
+// Finds what a device would compute wrongly, as far as operations show it: a target of a copy is
 // full of poison from the earliest moment at which it may be written until the copy is executed; a
 // source in memory of the host must not change between submission and execution. Findings go to
 // HappensBefore::Report.
