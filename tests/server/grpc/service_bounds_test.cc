@@ -64,7 +64,8 @@ TEST_CASE("a connection has 1024 calls at once: one more waits for the end of an
   CHECK_FALSE(served.WaitFor([&] { return served.grpc->n_calls() > kCalls; }, absl::Seconds(1)));
   contexts.front()->TryCancel();
   CHECK(served.WaitFor([&] { return served.generator->n_submitted == kCalls + 1; }));
-  CHECK(served.grpc->n_calls() <= kCalls);
+  // The stream of a cancelled call ends before its last callback: both are counted for a moment.
+  CHECK(served.WaitFor([&] { return served.grpc->n_calls() <= kCalls; }));
   for (const auto& context : contexts) context->TryCancel();
   CHECK(served.WaitFor([&] { return served.grpc->n_calls() == 0; }));
   queue.Shutdown();
