@@ -40,14 +40,15 @@ class AttemptFault {
   Incarnation Culprit() const;
   // True if handoffs broke and one more report may tell which worker is at fault.
   bool MayHearMore(absl::Time now) const { return hops_.size() < 2 && now < AwaitedUntil(); }
-  std::optional<absl::Time> AwaitedUntil() const;  // empty: no handoff broke
+  std::optional<absl::Time> AwaitedUntil() const;                // empty: no handoff broke
+  const std::vector<Hop>& broken_hops() const { return hops_; }  // broke by themselves, each once
 
  private:
   const absl::Duration blame_wait_;
   AttemptFailure failure_;
   absl::Time failed_at_;
   const Handoffs handoffs_;
-  std::vector<Hop> hops_;  // broke by themselves, each once
+  std::vector<Hop> hops_;
 };
 
 // Counts how often a request's attempts broke in a row, and knows which workers to ask last.

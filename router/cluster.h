@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include "router/broken_links.h"
 #include "router/cached_prefixes.h"
 #include "router/cached_tails.h"
 #include "router/pool_sizing.h"
@@ -16,7 +17,7 @@ struct Cluster {
   Cluster(const RouterOptions& options, const ClusterKey& key)
       : members(options.relay.sharing->table(), options.engine_patience, options.transitions),
         prefixes(key),
-        predictor(options.relay, options.local, members, ledger),
+        predictor(options.relay, options.local, members, ledger, broken_links),
         sizing({.gap = options.sizing_gap}) {}
   Cluster(const Cluster&) = delete;  // the predictor looks at the others
 
@@ -31,6 +32,7 @@ struct Cluster {
     members.Leave(worker);
     prefixes.Leave(worker);
     tails.Leave(worker);
+    broken_links.Leave(worker);
     return ledger.Leave(worker);
   }
 
@@ -39,6 +41,7 @@ struct Cluster {
   CachedPrefixes prefixes;
   CachedTails tails;
   PromptsUnderWay under_way;
+  BrokenLinks broken_links;
   Predictor predictor;
   PoolSizing sizing;
 };

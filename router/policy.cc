@@ -43,13 +43,23 @@ std::vector<const Candidate*> Few(std::span<const Candidate> candidates, auto se
   return few;
 }
 
+// Cost of a handoff over a broken link: the time until that shows, and the next attempt.
+constexpr double kBrokenSeconds = 10;
+
+bool IsBroken(Incarnation worker, const Candidate& from) {
+  return std::binary_search(from.broken_to.begin(), from.broken_to.end(), worker);
+}
+
 ChainLink LinkTo(Incarnation worker, const Candidate& from) {
   const auto rate =
       std::lower_bound(from.links.begin(), from.links.end(), worker,
                        [](const LinkRate& each, Incarnation peer) { return each.peer < peer; });
-  if (rate == from.links.end() || rate->peer != worker) return from.link;
-  return {.bytes_per_second = rate->bytes_per_second,
-          .latency = static_cast<double>(rate->round_trip_us) / 2e6};
+  ChainLink link = from.link;
+  if (rate != from.links.end() && rate->peer == worker)
+    link = {.bytes_per_second = rate->bytes_per_second,
+            .latency = static_cast<double>(rate->round_trip_us) / 2e6};
+  if (IsBroken(worker, from)) link.latency += kBrokenSeconds;
+  return link;
 }
 
 // One worker for the prompt and one for the rest; null: no token follows the first.
@@ -63,6 +73,7 @@ struct Pair {
     if (sink == nullptr) return source->role != Role::kDecode;
     return source->role == (is_local() ? Role::kBoth : Role::kPrefill);
   }
+  bool HasLink() const { return sink == nullptr || is_local() || !IsBroken(sink->worker, *source); }
 };
 
 bool IsSparing(const Pair& pair, const AttemptSpec& spec) {
@@ -91,7 +102,8 @@ double KvLateSeconds(const Pair& pair, const AttemptSpec& spec) {
   const PrefillCost& cost = pair.source->cost;
   const double bytes = cost.kv_bytes * cost.n_layers * static_cast<double>(tokens);
   const double seconds = bytes / LinkTo(pair.sink->worker, *pair.source).bytes_per_second;
-  return std::max(0.0, seconds - pair.source->ahead_seconds - pair.source->prompt_seconds);
+  return std::max(0.0, seconds - pair.source->ahead_seconds - pair.source->prompt_seconds) +
+         (pair.HasLink() ? 0 : kBrokenSeconds);
 }
 
 // Time of the tokens after the first.
@@ -120,6 +132,7 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
                           PlanKinds kinds) {
   std::vector<Pair> pairs;
   const auto may = [&](const Pair& pair) {
+    if (kinds != PlanKinds::kAll && !pair.HasLink()) return false;
     if (kinds == PlanKinds::kByRole) return pair.IsByRole();
     if (kinds == PlanKinds::kSparing) return IsSparing(pair, spec);
     return kinds == PlanKinds::kAll ||

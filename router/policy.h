@@ -99,12 +99,13 @@ struct Candidate {
   // Seconds that prompts computed here beside the row add to that: all that are queued now, or
   // those behind the attempt's own.
   double beside_seconds = 0, local_beside_seconds = 0;
-  double row_delay_seconds = 0;         // that the row costs the rows here
-  int rows = 0;                         // that it decodes, or will
-  PrefillCost cost{};                   // the worker's
-  ChainLink link{};                     // to every peer that is not in `links`
-  std::span<const LinkRate> links{};    // ascending by peer
-  std::span<const TokensTo> sending{};  // what the worker hands over to each
+  double row_delay_seconds = 0;          // that the row costs the rows here
+  int rows = 0;                          // that it decodes, or will
+  PrefillCost cost{};                    // the worker's
+  ChainLink link{};                      // to every peer that is not in `links`
+  std::span<const LinkRate> links{};     // ascending by peer
+  std::span<const TokensTo> sending{};   // what the worker hands over to each
+  std::vector<Incarnation> broken_to{};  // links to these are broken (broken_links.h); ascending
   int32_t max_slice_tokens = std::numeric_limits<int32_t>::max();
   uint64_t cpu_group = 0;    // as announced (messages.h)
   double cpu_share = 0;      // as announced

@@ -149,6 +149,7 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
                 .cost = CostAt(worker, known),
                 .links = worker.load.links,
                 .sending = account.sending,
+                .broken_to = broken_links_.From(about.incarnation, now),
                 .cpu_group = about.cpu_group,
                 .cpu_share = about.cpu_share,
                 .last_chosen = account.last_chosen};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "planner/plan_offset.h"
+#include "router/broken_links.h"
 #include "router/ledger.h"
 #include "router/membership.h"
 
@@ -11,9 +12,14 @@ namespace baton {
 
 class Predictor {
  public:
-  // members and ledger outlive the predictor. local: PlanKinds::kSparing, else kByRole.
-  Predictor(RelayRules relays, bool local, const Membership& members, const Ledger& ledger)
-      : relays_(std::move(relays)), local_(local), members_(members), ledger_(ledger) {}
+  // References outlive the predictor. local: PlanKinds::kSparing, else kByRole.
+  Predictor(RelayRules relays, bool local, const Membership& members, const Ledger& ledger,
+            const BrokenLinks& broken_links)
+      : relays_(std::move(relays)),
+        local_(local),
+        members_(members),
+        ledger_(ledger),
+        broken_links_(broken_links) {}
 
   // Returns the plan with the minimal predicted wait. Workers of `avoid` are taken only when no
   // other worker can, and never for a relay. Empty: no worker that takes requests could ever hold
@@ -62,6 +68,7 @@ class Predictor {
   const bool local_;
   const Membership& members_;
   const Ledger& ledger_;
+  const BrokenLinks& broken_links_;
   PlanRecord record_;
   PlanOffset offsets_, gap_offsets_;
 };

@@ -226,8 +226,11 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());
   if (worker == plan.decode) {
-    if (token.position > attempt.spec().n_prompt)
-      cluster_.under_way.Leave(request->id());  // its KV is there
+    const int32_t begin = attempt.spec().n_prompt;
+    if (token.position > begin) cluster_.under_way.Leave(request->id());  // its KV is there
+    if (token.position == begin + 1)
+      for (const auto& [ticket, hop] : attempt.order().handoffs)
+        cluster_.broken_links.OnWhole(hop.first, hop.second);
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
   }
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());

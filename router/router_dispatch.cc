@@ -127,6 +127,8 @@ void RouterDispatch::DispatchTo(Request& request, const Plan& plan, absl::Time n
     order.names[worker] = cluster_.members.At(worker).about.name;
   order.expected = cluster_.predictor.Expected(plan, order.spec);
   const std::vector<SliceSpec> slices = MintSlices(request.id(), &order, now);
+  for (const auto& [ticket, hop] : order.handoffs)
+    cluster_.broken_links.OnUsed(hop.first, hop.second, now);
   if (ReusesKv(request))
     cluster_.under_way.Enter(request.id(), request.pages, now + order.expected);
   request.Dispatch(std::move(order), now);
@@ -267,6 +269,7 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
                                    absl::Time now) {
   ++totals_.failovers[static_cast<size_t>(failure.cause)];
   const Attempt& attempt = *request.attempt();
+  for (const auto& [source, sink] : attempt.fault().broken_hops()) RecordBroken(source, sink, now);
   const absl::Status exhausted = request.failures.Count(failure, attempt.got_on());
   const std::optional<Plan> mended = exhausted.ok() ? Mend(request, now) : std::optional<Plan>();
   if (mended)
@@ -288,6 +291,17 @@ absl::Status RouterDispatch::Retry(Request& request, const AttemptFailure& failu
   else if (exhausted.ok())
     Try(request, now);
   return exhausted;
+}
+
+// A worker whose process ended takes no part in it for long: it is lost, and comes again as
+// another.
+void RouterDispatch::RecordBroken(Incarnation source, Incarnation sink, absl::Time now) {
+  const WorkerAnnounce* const from = cluster_.members.Find(source);
+  const WorkerAnnounce* const to = cluster_.members.Find(sink);
+  if (from == nullptr || to == nullptr) return;
+  if (const auto pause = cluster_.broken_links.OnBroken(source, sink, now))
+    LogWarn("a handoff from %s to %s broke though both are here; others are preferred for %.0f s",
+            from->name, to->name, absl::ToDoubleSeconds(*pause));
 }
 
 void RouterDispatch::Redo(Request& request, absl::Time now) {

@@ -52,6 +52,7 @@ class RouterDispatch {
   std::vector<SliceSpec> MintSlices(RequestId request, Attempt::Order* order, absl::Time now);
   // next: the plan that follows at once; its ranks keep what they have computed.
   void TakeBack(const Request& request, const std::optional<Plan>& next);
+  void RecordBroken(Incarnation source, Incarnation sink, absl::Time now);
   std::optional<Plan> Mend(const Request& request, absl::Time now) const;
   void LogMend(const Request& request, const Plan& mended, const AttemptFailure& failure) const;
   void Send(Incarnation worker, RouterMessage message) {

@@ -63,12 +63,13 @@ struct Decisions {
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   Membership members{nullptr, absl::Seconds(2), nullptr};
   Ledger ledger;
+  BrokenLinks broken_links;
 };
 
 void Measure(int n_workers, bool relays) {
   Decisions d(n_workers);
   RelayRules rules{.min_tokens = relays ? 256 : 0, .max_ranks = 8};
-  const Predictor predictor(rules, true, d.members, d.ledger);
+  const Predictor predictor(rules, true, d.members, d.ledger, d.broken_links);
   std::vector<double> us;
   size_t n_relays = 0;
   for (int i = 0; i < kChoices; ++i) {

@@ -14,7 +14,7 @@ constexpr AttemptSpec kSpec{.n_prompt = 100, .max_tokens = 10, .may_relay = true
 
 struct PredictorFixture {
   explicit PredictorFixture(RelayRules rules = {})
-      : predictor(std::move(rules), true, members, ledger) {
+      : predictor(std::move(rules), true, members, ledger, broken_links) {
     for (const Incarnation worker : {kP1, kP2}) Join(Announce(worker, Role::kPrefill));
     Join(Announce(kDecode, Role::kDecode));
   }
@@ -41,6 +41,7 @@ struct PredictorFixture {
 
   Membership members{nullptr, absl::Seconds(2), nullptr};
   Ledger ledger;
+  BrokenLinks broken_links;
   Predictor predictor;
 };
 
@@ -225,9 +226,18 @@ TEST_CASE("a worker that has measured little is believed where it is fast") {
   CHECK(f.At(kDecode).prompt_seconds == Approx(1));
 }
 
+TEST_CASE("a relay pays for a broken link between its ranks, so it is none") {
+  Measured f(RelayRules{.min_tokens = 64});
+  const AttemptSpec spec{.n_prompt = 1000, .max_tokens = 10, .may_relay = true};
+  REQUIRE(f.Choose(spec).is_relay());
+  for (const auto& [source, sink] : {std::pair(kP1, kP2), std::pair(kP2, kP1)})
+    f.broken_links.OnBroken(source, sink, kNow);
+  CHECK_FALSE(f.Choose(spec).is_relay());
+}
+
 TEST_CASE("without local plans roles are kept where they can be") {
   PredictorFixture f;
-  const Predictor by_role({}, false, f.members, f.ledger);
+  const Predictor by_role({}, false, f.members, f.ledger, f.broken_links);
   for (const Incarnation worker : {kP1, kP2}) f.Load(worker, MeasuredLoad(100));
   f.Load(kDecode, MeasuredLoad(1000));
   CHECK(f.Choose().prefill() == kDecode);
