@@ -312,7 +312,7 @@ void HttpConnection::CloseWhenWritten() {
 void HttpConnection::ScheduleFlush() {
   if (!given_up_ && phase_ != Phase::kClosed) {
     if (unsent_ == 0) unsent_since_ = MonotonicNow();
-    core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+    core_->unsent.Hold(transport_.peer(), unsent_memory(), &unsent_);
     core_->KeepUnsentInBudget(transport_.peer());
   }
   if (flush_posted_ || is_writing_) return;
@@ -345,9 +345,12 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   if (ec || is_whole) {
     Empty(&writing_);
     written_ = 0;
+  } else if (2 * written_ >= writing_.size()) {  // a slow reader holds what it has not read
+    writing_ = writing_.substr(written_);
+    written_ = 0;
   }
   if (phase_ == Phase::kClosed) return;
-  if (!given_up_) core_->unsent.Hold(transport_.peer(), unsent(), &unsent_);
+  if (!given_up_) core_->unsent.Hold(transport_.peer(), unsent_memory(), &unsent_);
   unsent_since_ = MonotonicNow();
   if (ec) {
     Gone();

@@ -80,7 +80,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   OwnedConnections owned;
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request
-  ByteBudget unsent;    // bytes of answers that the kernel has not taken
+  ByteBudget unsent;    // memory of answers that the kernel has not taken as a whole
   ExchangeId next_exchange = 1;
   size_t peak_held = 0;         // bytes, since freed memory was last given back
   EventLoop::Timer trim_timer;  // freed memory goes back
@@ -149,6 +149,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void AwaitInput();
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  size_t unsent_memory() const {
+    return unsent() == 0 ? 0 : pending_.capacity() + writing_.capacity();
+  }
   void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
@@ -186,7 +189,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool given_up_ = false;
   bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
   size_t discarded_ = 0;    // bytes, in kDiscarding
-  size_t incoming_ = 0, unsent_ = 0;  // as counted in Core
+  size_t incoming_ = 0, unsent_ = 0;  // bytes, as counted in Core
   absl::Time unsent_since_;           // when the kernel took some last, or none waited
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_

@@ -37,8 +37,8 @@ struct HttpServerOptions {
   // Bytes of requests that are not whole yet, of all connections and of one address; who sends more
   // gets 503. Each is at least one request of the largest size.
   size_t max_incoming = 256 << 20, max_incoming_per_address = 32 << 20;
-  // Bytes of answers that wait for slow clients, likewise; beyond them the slowest is given up.
-  size_t max_unsent_total = 256 << 20, max_unsent_per_address = 32 << 20;
+  // Memory of answers that wait for slow clients, likewise; beyond it the slowest is given up.
+  size_t max_unsent_total = 256 << 20, max_unsent_per_address = 24 << 20;
   bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
   size_t max_unsent = 1 << 20;      // bytes of answers that wait for a slow client; beyond: OnGone
 };
