@@ -26,6 +26,8 @@ void Empty(std::string* buffer) {
   if (buffer->capacity() > kMaxSpare) std::string().swap(*buffer);
 }
 
+size_t MemoryOf(const std::string& buffer) { return buffer.empty() ? 0 : buffer.capacity(); }
+
 // Whether the answer to the request may have one: behind it the next answer would begin.
 bool HasBody(const HttpRequest& request) { return request.method != "HEAD"; }
 
@@ -312,7 +314,7 @@ void HttpConnection::CloseWhenWritten() {
 void HttpConnection::ScheduleFlush() {
   if (!given_up_ && phase_ != Phase::kClosed) {
     if (unsent_ == 0) unsent_since_ = MonotonicNow();
-    core_->unsent.Hold(transport_.peer(), unsent_memory(), &unsent_);
+    core_->unsent.Hold(transport_.peer(), MemoryOf(pending_) + MemoryOf(writing_), &unsent_);
     core_->KeepUnsentInBudget(transport_.peer());
   }
   if (flush_posted_ || is_writing_) return;
@@ -350,7 +352,8 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
     written_ = 0;
   }
   if (phase_ == Phase::kClosed) return;
-  if (!given_up_) core_->unsent.Hold(transport_.peer(), unsent_memory(), &unsent_);
+  if (!given_up_)
+    core_->unsent.Hold(transport_.peer(), MemoryOf(pending_) + MemoryOf(writing_), &unsent_);
   unsent_since_ = MonotonicNow();
   if (ec) {
     Gone();

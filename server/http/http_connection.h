@@ -149,9 +149,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void AwaitInput();
   size_t unsent() const { return pending_.size() + writing_.size() - written_; }
-  size_t unsent_memory() const {
-    return unsent() == 0 ? 0 : pending_.capacity() + writing_.capacity();
-  }
   void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
   void OnBytes(size_t n);
