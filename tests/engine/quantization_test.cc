@@ -223,7 +223,7 @@ TEST_CASE("logits of the demo model with integer weights: divergence from fp32")
   const auto [dtype, group, max_kl, min_agreement] =
       GENERATE(table<std::string, int, double, double>({{"bf16", 128, 0.002, 98.5},
                                                         {"int8", 128, 0.005, 95.5},
-                                                        {"int4", 128, 0.20, 90.0},
+                                                        {"int4", 128, 0.18, 88.0},
                                                         {"int4", 32, 0.10, 92.0}}));
   std::vector<std::vector<int32_t>> prompts;
   int index = 0;

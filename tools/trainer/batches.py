@@ -17,6 +17,8 @@ MAX_ROW = 2400
 def pieces_of(draw, kind, max_text, count_tokens):
     if kind == "sheet":
         return sums.sheet(draw)
+    if kind == "long_sheet":
+        return sums.sheet(draw, (3, 3))
     return render(*example(draw, kind, max_text, count_tokens), compact=draw.chance(0.25))
 
 

@@ -27,7 +27,7 @@ SHARES = dict(
     json=0.025,
     tool=0.05,
 )
-MAX_QUESTIONS = dict(story=1, json=2, sum=8)  # of one conversation of a kind; others: 5
+MAX_QUESTIONS = dict(story=1, json=2, sum=8, long_sum=8)  # of one conversation of a kind; others: 5
 
 
 def conversation(turns, system=None):
@@ -46,6 +46,8 @@ def system_prompt(draw):
 
 
 def question_of(draw, kind):
+    if kind == "long_sum":
+        return sums.question(draw, digits=(3, 3))
     if kind == "sum":
         return sums.question(draw)  # the split is by its operands
     if kind == "chat":
@@ -234,4 +236,6 @@ def example(draw, kind, max_text, count_tokens):
         return memory(draw), None
     if kind == "tool":
         return with_tools(draw)
+    if kind == "tool_plain":
+        return with_tools(draw, "plain")
     return single(draw, kind, draw.random.randint(1, MAX_QUESTIONS.get(kind, 5))), None

@@ -41,7 +41,8 @@ WHOLE = Recipe(
     shares=SHARES,
     lengths=((0.08, 110), (0.2, 220), (0.35, 450), (0.55, 900), (0.8, 1500), (1, 2050)),
 )
-# Onwards from a trained model: more of what it is least sure of after WHOLE, and enough of the rest to keep that.
+# Onwards from a trained model: more of what it is least sure of after WHOLE, sums of three digits above all, and enough of
+# the rest to keep that.
 CONTINUED = Recipe(
     steps=300,
     rate=6e-4,
@@ -50,5 +51,17 @@ CONTINUED = Recipe(
     average=0.02,
     save=100,
     lengths=((1, 2050),),
-    shares=SHARES | dict(tool=0.16, json=0.07, sum=0.14, unicode=0.05),
+    shares=SHARES
+    | dict(
+        tool=0.16,
+        tool_plain=0.03,
+        fact=0.03,
+        unknown=0.04,
+        json=0.08,
+        sum=0.14,
+        long_sum=0.16,
+        long_sheet=0.25,
+        sheet=0.12,
+        unicode=0.05,
+    ),
 )

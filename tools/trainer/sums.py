@@ -44,9 +44,9 @@ def operands(draw, op=None, digits=None):
             n, m = m, n
         a, b = drawn_number(draw, n), drawn_number(draw, m)
         if op == "-":
-            # Uniform pairs seldom cancel in the first digit, which is the hard case.
-            if not draw.evaluation and n == m > 1 and draw.chance(0.3):
-                b = max(0, a - draw.random.randrange(10 ** (n - 1)))
+            # Uniform pairs seldom cancel in their first digits, which is the hard case, the closer the harder.
+            if not draw.evaluation and n == m > 1 and draw.chance(0.4):
+                b = max(0, a - draw.random.randrange(draw.random.randint(1, 10 ** (n - 1))))
             a, b = max(a, b), min(a, b)
         if n == m == 1 or draw.is_ours(f"{a}{op}{b}"):
             return a, op, b
@@ -67,10 +67,10 @@ def question(draw, op=None, digits=None):
     return ask(draw, a, op, b), answer(a, op, b)
 
 
-def sheet(draw):
+def sheet(draw, digits=None):
     """Many sums in one row, as pieces like those of chat_template.render: only the results are learned."""
     pieces = [("<|im_start|>user\nCalculate.<|im_end|>\n<|im_start|>assistant\n", False)]
     for i in range(SHEET):
-        left, result = answer(*operands(draw)).split("= ")
+        left, result = answer(*operands(draw, digits=digits)).split("= ")
         pieces += [((" " if i else "") + left + "= ", False), (result, True)]
     return pieces

@@ -3,7 +3,8 @@
 trainer.py tokenizer WORK           WORK/hf: the tokenizer and the chat template
 trainer.py train WORK [--steps N]   WORK/state: checkpoints, from the last of which it goes on; --from FOLDER: the trained
                                     model in FOLDER onwards, with its tokenizer (CONTINUED in recipe.py)
-trainer.py export WORK              WORK/hf: the averaged weights of the last checkpoint in bfloat16
+trainer.py export WORK              WORK/hf: the averaged weights of the last checkpoint in bfloat16; --with FOLDER
+                                    --share S: averaged once more, S of them and the rest of the model in FOLDER
 trainer.py evaluate WORK [--quick]  WORK/hf: evaluation prompts, results and tables; --quick: a table on the screen
 """
 
@@ -21,6 +22,8 @@ def main():
     parser.add_argument("work", type=Path)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--from", type=Path, dest="start")
+    parser.add_argument("--with", type=Path, dest="other")
+    parser.add_argument("--share", type=float, default=1)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.what == "tokenizer":
@@ -36,7 +39,7 @@ def main():
     elif options.what == "export":
         import export
 
-        export.export(options.work)
+        export.export(options.work, options.other, options.share)
     else:
         import evaluation
 
