@@ -105,7 +105,9 @@ ALERTS = [
           # Below zero once it has expired; 0 is no TLS.
           "baton_tls_certificate_expiry_seconds != 0 and baton_tls_certificate_expiry_seconds < 7 * 86400 or "
           "baton_cluster_certificate_expiry_timestamp_seconds > 0 and "
-          "baton_cluster_certificate_expiry_timestamp_seconds - time() < 7 * 86400", "1m", "warning",
+          "baton_cluster_certificate_expiry_timestamp_seconds - time() < 7 * 86400 or "
+          "baton_worker_certificate_expiry_timestamp_seconds > 0 and "
+          "baton_worker_certificate_expiry_timestamp_seconds - time() < 7 * 86400", "1m", "warning",
           "A certificate of {{ $labels.instance }} expires within a week, or has expired.",
           {"baton_tls_certificate_expiry_seconds": "86400x60"}, {"baton_tls_certificate_expiry_seconds": "2592000x60"},
           [({"baton_tls_certificate_expiry_seconds": "600-60x60"}, 1), ({"baton_tls_certificate_expiry_seconds": "0x60"}, 0),
@@ -113,7 +115,10 @@ ALERTS = [
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "90000x60"}, 1),
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "1000x60"}, 1),
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "2592000x60"}, 0),
-           ({"baton_cluster_certificate_expiry_timestamp_seconds": "0x60"}, 0)]),
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "0x60"}, 0),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "90000x60"}, 1),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "2592000x60"}, 0),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "0x60"}, 0)]),
     burn("BatonGoodputFalls", "1h", "5m", 14.4, "critical", "2m"),
     burn("BatonGoodputSlips", "6h", "30m", 6, "warning", "15m"),
 ]
