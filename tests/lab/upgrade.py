@@ -99,7 +99,9 @@ class Upgrade(unittest.TestCase):
         assert_all_right(self, of_old, max(20, n_requests))
         assert_all_right(self, of_new, max(20, n_requests))
         with Load(lab, "router1") as load:  # clients have moved: the old ones end
+            begun = load.n_answered()
             for name in (*WORKERS, "router0"):
                 self.assertEqual(lab.end(name), 0)
+            seconds_until("requests", lambda: load.n_answered() - begun >= 20)
         assert_all_right(self, load, 20)
         tell("the old workers and their router have ended")
