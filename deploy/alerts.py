@@ -70,10 +70,10 @@ ALERTS = [
           "{{ $labels.model }}: {{ $value }} requests wait.",
           {'baton_queue_depth{model="m",stage="route"}': "30x60"}, {'baton_queue_depth{model="m",stage="route"}': "2x60"}),
     # On average: a full pool has room for a moment whenever an answer ends.
-    alert("BatonKvFull", "avg_over_time(baton_kv_usage_ratio[5m]) > 0.95", "1m", "warning",
+    alert("BatonKvFull", "avg_over_time(baton_kv_usage_ratio[5m]) > 0.9", "1m", "warning",
           "{{ $labels.model }}: decode workers have no room for KV.",
           {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"},
-          [({'baton_kv_usage_ratio{model="m"}': " ".join(15 * ["0.99 0.99 0.99 0.92"])}, 1)]),
+          [({'baton_kv_usage_ratio{model="m"}': " ".join(15 * ["0.99 0.98 0.97 0.85"])}, 1)]),
     alert("BatonTooFewWorkers",
           "sum by (model, role) (baton_pool_desired_replicas) > "
           "sum by (model, role) (label_replace("
