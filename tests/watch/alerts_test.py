@@ -116,13 +116,13 @@ class Alerts(unittest.TestCase):
                 client.join()
 
     @contextlib.contextmanager
-    def standing_engine(self, worker):
-        """Its thread is stopped within a turn, not where it waits for work."""
+    def standing_engine(self, served):
+        """That of decode0: its thread is stopped within a turn, not where it waits for work."""
         for _ in range(20):
-            with stopped_thread(worker, "baton-engine"):
+            with stopped_thread(served.children("decode")[0], "baton-engine"):
                 end = running_time.now() + 4
                 while running_time.now() < end:
-                    if self.prometheus.query("baton_engine_turn_seconds > 1"):
+                    if self.prometheus.query('baton_engine_turn_seconds{worker="decode0"} > 1'):
                         yield
                         return
                     time.sleep(0.2)
@@ -212,7 +212,7 @@ class Alerts(unittest.TestCase):
         served = self.serve("--prefill", "1", "--decode", "2", "--router.engine_patience=8s")
         with self.clients(served.url, 3):
             self.assertSilent(5)
-            with self.standing_engine(served.children("decode")[0]):
+            with self.standing_engine(served):
                 self.assertFires()
             self.assertEnds()
 
@@ -286,7 +286,7 @@ class Alerts(unittest.TestCase):
         served = self.serve("--prefill", "1", "--decode", "1", "--router.engine_patience=2m")
         answer = post(served.url, {"prompt": "one two three", "max_tokens": 2000, "ignore_eos": True, "stream": True})
         answer.readline()
-        with self.standing_engine(served.children("decode")[0]):
+        with self.standing_engine(served):
             answer.close()
             self.assertFires()  # after 30 s
         self.assertEnds()
