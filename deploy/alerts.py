@@ -69,9 +69,11 @@ ALERTS = [
     alert("BatonQueue", 'sum by (model) (baton_queue_depth) > 10', "5m", "warning",
           "{{ $labels.model }}: {{ $value }} requests wait.",
           {'baton_queue_depth{model="m",stage="route"}': "30x60"}, {'baton_queue_depth{model="m",stage="route"}': "2x60"}),
-    alert("BatonKvFull", "baton_kv_usage_ratio > 0.95", "5m", "warning",
+    # On average: a full pool has room for a moment whenever an answer ends.
+    alert("BatonKvFull", "avg_over_time(baton_kv_usage_ratio[5m]) > 0.9", "1m", "warning",
           "{{ $labels.model }}: decode workers have no room for KV.",
-          {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"}),
+          {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"},
+          [({'baton_kv_usage_ratio{model="m"}': " ".join(15 * ["0.99 0.98 0.97 0.85"])}, 1)]),
     alert("BatonTooFewWorkers",
           "sum by (model, role) (baton_pool_desired_replicas) > "
           "sum by (model, role) (label_replace("
@@ -105,7 +107,9 @@ ALERTS = [
           # Below zero once it has expired; 0 is no TLS.
           "baton_tls_certificate_expiry_seconds != 0 and baton_tls_certificate_expiry_seconds < 7 * 86400 or "
           "baton_cluster_certificate_expiry_timestamp_seconds > 0 and "
-          "baton_cluster_certificate_expiry_timestamp_seconds - time() < 7 * 86400", "1m", "warning",
+          "baton_cluster_certificate_expiry_timestamp_seconds - time() < 7 * 86400 or "
+          "baton_worker_certificate_expiry_timestamp_seconds > 0 and "
+          "baton_worker_certificate_expiry_timestamp_seconds - time() < 7 * 86400", "1m", "warning",
           "A certificate of {{ $labels.instance }} expires within a week, or has expired.",
           {"baton_tls_certificate_expiry_seconds": "86400x60"}, {"baton_tls_certificate_expiry_seconds": "2592000x60"},
           [({"baton_tls_certificate_expiry_seconds": "600-60x60"}, 1), ({"baton_tls_certificate_expiry_seconds": "0x60"}, 0),
@@ -113,7 +117,10 @@ ALERTS = [
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "90000x60"}, 1),
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "1000x60"}, 1),
            ({"baton_cluster_certificate_expiry_timestamp_seconds": "2592000x60"}, 0),
-           ({"baton_cluster_certificate_expiry_timestamp_seconds": "0x60"}, 0)]),
+           ({"baton_cluster_certificate_expiry_timestamp_seconds": "0x60"}, 0),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "90000x60"}, 1),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "2592000x60"}, 0),
+           ({'baton_worker_certificate_expiry_timestamp_seconds{worker="w"}': "0x60"}, 0)]),
     burn("BatonGoodputFalls", "1h", "5m", 14.4, "critical", "2m"),
     burn("BatonGoodputSlips", "6h", "30m", 6, "warning", "15m"),
 ]

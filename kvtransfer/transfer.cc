@@ -6,6 +6,7 @@
 #include "kvtransfer/transfer.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Transfer>> Transfer::StartOver(
   transfer->thread_ = std::thread(
       [raw = transfer.get(), make_link = std::move(make_link), make_copier = std::move(make_copier),
        &started]() mutable { raw->Run(std::move(make_link), make_copier, std::move(started)); });
+  ::pthread_setname_np(transfer->thread_.native_handle(), "baton-link");
   RETURN_IF_ERROR(result.get());
   return transfer;
 }

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -39,6 +40,14 @@ class NoPlugins : public grpc::ServerBuilderOption {
     plugins->clear();
   }
 };
+
+// A report that cannot be read may be of a worker of another version.
+bool IsOfOtherVersion(const wire::WorkerReport& report) {
+  const auto& events = report.events();
+  return std::any_of(events.begin(), events.end(), [](const wire::WorkerEvent& event) {
+    return event.has_announce() && event.announce().wire_version() != kControlVersion;
+  });
+}
 
 // Answers a refused call.
 class Refusal : public grpc::ServerBidiReactor<wire::WorkerReport, wire::RouterMessages> {
@@ -122,7 +131,11 @@ class GrpcControlServer::Stream
   void OnReadDone(bool ok) override {
     absl::StatusOr<WorkerReport> report = absl::UnavailableError("the worker closed its stream");
     if (ok) report = DecodeReport(read_);
-    if (ok && report.ok()) report = Checked(*std::move(report));
+    if (ok && report.ok())
+      report = Checked(*std::move(report));
+    else if (ok && IsOfOtherVersion(read_))
+      server_->refusals_->Add(JoinFault::kOtherVersion, context_->peer(),
+                              std::string(report.status().message()));
     std::unique_lock lock(server_->mutex_);
     if (retired_) return;
     if (!report.ok()) {

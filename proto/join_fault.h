@@ -1,5 +1,5 @@
-// Why a peer of the control wire is refused before anything of it is read. Plain values and pure
-// functions, any thread.
+// Why a peer of the control wire is refused before anything that it tells is taken. Plain values
+// and pure functions, any thread.
 #pragma once
 
 #include <array>
@@ -18,13 +18,14 @@ enum class JoinFault {
   kOtherKey,       // a proof with another cluster key
   kReplayedProof,  // a proof for a challenge that was used, is too old, or is not of this router
   kOtherUser,      // over a Unix socket, a process of another user
+  kOtherVersion,   // announces another version of the wire
 };
 
 // Values of a metric's label.
 inline constexpr std::array kJoinFaultNames = {
     "no_certificate", "foreign_certificate", "expired_certificate", "no_role",
     "other_cluster",  "other_role",          "missing_proof",       "other_key",
-    "replayed_proof", "other_user"};
+    "replayed_proof", "other_user",          "other_version"};
 inline constexpr size_t kJoinFaults = kJoinFaultNames.size();
 
 }  // namespace baton

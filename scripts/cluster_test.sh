@@ -7,7 +7,7 @@
 #   scripts/cluster_test.sh --light                  the chart against etcd and API server alone: no pod runs; any user
 #   scripts/cluster_test.sh --any                    all cases where the programs are in the cache and the machine can,
 #                                                    else light, built within eight minutes; as scripts/test.sh does
-#   scripts/cluster_test.sh --seconds 60             as long a load beside restarts: 2,000 requests and more
+#   scripts/cluster_test.sh --requests 2000          scales and restarts workers until so many are answered beside each
 #   scripts/cluster_test.sh Chart.test_...           some of them: further arguments are unittest's
 # Says which of both runs. Ends with 77 where it cannot run, with 3 where programs cannot be had, and says why.
 set -euo pipefail

@@ -5,7 +5,8 @@
 # Root only; three minutes; nothing is left, also after SIGTERM or SIGKILL.
 #   scripts/lab.sh [--baton FILE]        all cases; build/release/baton if not told
 #   scripts/lab.sh --slice               those of scripts/test.sh: half a minute
-#   scripts/lab.sh --seconds 120         as long a load beside upgrades
+#   scripts/lab.sh --requests 5000 Lab.test_workers_are_upgraded_one_by_one   restarts until so many are answered
+#   scripts/lab.sh --old FILE            two builds, an older one and this one: workers are exchanged under load
 #   scripts/lab.sh Lab.test_...          some of them: further arguments are unittest's
 # Ends with 77 where it cannot run, and says why.
 set -euo pipefail

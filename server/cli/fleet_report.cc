@@ -39,6 +39,7 @@ constexpr std::array kAdvice = {
     Advice{"missing_proof", "it runs another version, or is no worker"},
     Advice{"other_key", "give it the same cluster.key_file"},
     Advice{"replayed_proof", "somebody repeats what a worker said, or its connection was cut"},
+    Advice{"other_version", "run the same version of baton everywhere"},
 };
 
 std::string TextOf(const json::object& object, const char* key) {

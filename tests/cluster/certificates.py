@@ -20,12 +20,12 @@ class Authority:
     def _new_key(self, name):
         return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
 
-    def sign(self, name, subject, names="", authority="ca"):
+    def sign(self, name, subject, names="", authority="ca", days=2):
         """Makes NAME.pem and NAME.key; returns their path without the ending."""
         (self.folder / f"{name}.ext").write_text(f"subjectAltName={names}\n" if names else "")
         self._openssl("req", *self._new_key(name), "-subj", subject, "-out", f"{name}.csr")
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
-                      "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
+                      "-CAcreateserial", "-days", str(days), "-extfile", f"{name}.ext", "-out", f"{name}.pem")
         return self.folder / name
 
 

@@ -92,13 +92,18 @@ def scale(role, replicas):
     settled("statefulset", role)
 
 
-def failovers():
-    """Attempts that broke and were made anew, of all routers."""
+def counted(series):
+    """The sum of a series over all routers."""
     pages = [cluster.kubectl("get", "--raw",
                              f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9464/proxy/metrics")
              for pod in pods("router")]
     return sum(float(line.split()[-1]) for page in pages for line in page.splitlines()
-               if line.startswith("baton_failovers_total{"))
+               if line.startswith(f"{series}{{"))
+
+
+def failovers():
+    """Attempts that broke and were made anew."""
+    return counted("baton_failovers_total")
 
 
 class Load(Clients):
@@ -116,9 +121,9 @@ class Load(Clients):
     def __exit__(self, *_):
         super().__exit__()
         self.failovers += failovers()
-        right, failed, wrong = (self.result[each] for each in ("right", "failed", "wrong"))
-        print(f"    {right} requests right, {failed} failed, {wrong} wrong in {self.seconds:.0f} s, "
-              f"{self.failovers:.0f} failovers", flush=True)
+        kinds = ("right", "failed", "wrong", "refused", "unanswered")
+        told = ", ".join(f"{self.result[kind]} {kind}" for kind in kinds)
+        print(f"    requests: {told} in {self.seconds:.0f} s, {self.failovers:.0f} failovers", flush=True)
 
 
 class Chart(unittest.TestCase):
@@ -128,7 +133,8 @@ class Chart(unittest.TestCase):
         install(NAMESPACE, VALUES)
 
     def assertAllRight(self, load, at_least):
-        self.assertEqual([load.result[each] for each in ("failed", "wrong", "refused")], [0, 0, 0], load.result["why"])
+        self.assertEqual([load.result[each] for each in ("failed", "wrong", "refused", "unanswered")], [0, 0, 0, 0],
+                         load.result["why"])
         self.assertGreaterEqual(load.result["right"], at_least)
 
     def test_a_chat_through_the_service(self):
@@ -169,19 +175,27 @@ class Chart(unittest.TestCase):
 
     def test_decode_workers_come_and_go_under_load(self):
         with Load() as load:
-            scale("decode", 3)
-            time.sleep(3)
-            scale("decode", 1)
-        self.assertAllRight(load, 100)
+            self.repeat_until_answered(lambda: (scale("decode", 3), time.sleep(3), scale("decode", 1)))
+        self.assertAllRight(load, max(100, options.requests))
 
     def test_workers_restart_one_after_the_other_under_load(self):
-        with Load() as load:
+        def restart_workers():
             restart("statefulset", "prefill")
             scale("decode", 2)
             restart("statefulset", "decode")
             scale("decode", 1)
-            time.sleep(options.seconds)
-        self.assertAllRight(load, 200 if options.seconds == 0 else 2000)
+
+        with Load() as load:
+            self.repeat_until_answered(restart_workers)
+        self.assertAllRight(load, max(200, options.requests))
+
+    def repeat_until_answered(self, act):
+        """Once, and on and on until --requests have been answered beside it."""
+        n, begun = 0, counted("vllm:request_success_total")
+        while n == 0 or counted("vllm:request_success_total") - begun < options.requests:
+            act()
+            n += 1
+        print(f"    {n} times", flush=True)
 
     def test_routers_come_and_go_under_load(self):
         """Those that are told to go end their streams first; of one that is killed only its own streams break."""
@@ -195,7 +209,8 @@ class Chart(unittest.TestCase):
                 settled("deployment", "router")
             self.assertEqual(load.result["wrong"], 0)
             # Connections are refused until kube-proxy has heard of it.
-            self.assertLessEqual(load.result["failed"], load.n_clients, load.result["why"])
+            for kind in ("failed", "unanswered"):
+                self.assertLessEqual(load.result[kind], load.n_clients, load.result["why"])
             self.assertGreaterEqual(load.result["right"], 20)
         finally:
             install(NAMESPACE, VALUES)
@@ -303,7 +318,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("programs", "helm", "adapter", "baton"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
-    parser.add_argument("--seconds", type=int, default=0, help="of further load in the test of restarts")
+    parser.add_argument("--requests", type=int, default=0, help="that are answered beside changes of workers")
     options, arguments = parser.parse_known_args()
     begun = time.monotonic()
     cluster = Cluster(pathlib.Path(tempfile.mkdtemp(prefix="cluster-")), options.programs)

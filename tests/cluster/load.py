@@ -1,6 +1,7 @@
 """Clients that stream completions until standard input closes, and hold each text to the one that an undisturbed
-cluster gave. Prints a line of JSON: requests that were right, those that failed, and why the first ones did; and how
-often a connection was refused, of which nobody has seen a request; and the longest time in which a request that was
+cluster gave. Prints a line of JSON: requests that were right, those that failed, and how many for each reason; and how
+often a connection was refused, of which nobody has seen a request; how often one was taken and no answer began, as by
+the kernel for a process that is ending; and the longest time in which a request that was
 right heard nothing. FILE keeps the texts for further runs.
   load.py URL CLIENTS [FILE]"""
 import http.client
@@ -11,6 +12,10 @@ import threading
 import time
 import urllib.parse
 
+class Unanswered(Exception):
+    pass
+
+
 PROMPTS = [f"Count from {n} to {n + 4}:" for n in range(1, 33)]
 
 
@@ -20,10 +25,14 @@ def complete(url, prompt):
     heard = time.monotonic()
     connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=60)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": prompt, "max_tokens": 128, "temperature": 0, "ignore_eos": True, "stream": True}),
-            {"Content-Type": "application/json"})
-        response = connection.getresponse()
+        connection.connect()
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": prompt, "max_tokens": 128, "temperature": 0, "ignore_eos": True, "stream": True}),
+                {"Content-Type": "application/json"})
+            response = connection.getresponse()
+        except ConnectionError as error:  # http.client.RemoteDisconnected is one
+            raise Unanswered(type(error).__name__) from None
         if response.status != 200:
             raise RuntimeError(f"status {response.status}: {response.read(300)}")
         text, pause = "", 0
@@ -51,7 +60,7 @@ def main():
         file.write_text(json.dumps(expected))
     print("begun", flush=True)
     over, lock = threading.Event(), threading.Lock()
-    result = {"right": 0, "failed": 0, "wrong": 0, "refused": 0, "pause": 0, "why": []}
+    result = {"right": 0, "failed": 0, "wrong": 0, "refused": 0, "unanswered": 0, "pause": 0, "why": {}}
 
     def client(first):
         n = first
@@ -65,13 +74,15 @@ def main():
             except ConnectionRefusedError:
                 kind, why = "refused", ""
                 time.sleep(0.1)
+            except Unanswered as error:
+                kind, why = "unanswered", f"no answer: {error}"
             except (OSError, http.client.HTTPException, RuntimeError, ValueError) as error:
                 kind, why = "failed", f"{type(error).__name__}: {error}"
             with lock:
                 result[kind] += 1
                 result["pause"] = max(result["pause"], pause)
-                if why and len(result["why"]) < 5:
-                    result["why"].append(why)
+                if why and (why in result["why"] or len(result["why"]) < 20):
+                    result["why"][why] = result["why"].get(why, 0) + 1
 
     threads = [threading.Thread(target=client, args=(7 * i,)) for i in range(n_clients)]
     for thread in threads:

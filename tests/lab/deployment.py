@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-import running_time
 from network import Network
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests/cluster"))
+sys.path += [str(ROOT / "tests/cluster"), str(ROOT / "tests/support")]
+import running_time
 from certificates import Authority
 
 ROUTERS = ("router0", "router1")
@@ -90,18 +90,20 @@ class Deployment:
                 "--cluster.tls_cert", self.folder / f"{certificate}.pem", "--cluster.tls_key",
                 self.folder / f"{certificate}.key", "--cluster.tls_ca", self.trusted)
 
-    def start(self, name):
+    def start(self, name, baton=None):
+        """baton: another build than that of the others."""
         if role_of(name) == "router":
             # Each request is handed over: else one worker would do all of it where that is sooner.
-            self.run(name, name, self.baton, "router", *self.common("router"), "--router.control",
+            self.run(name, name, baton or self.baton, "router", *self.common("router"), "--router.control",
                      f"0.0.0.0:{CONTROL}", "--port", 8000, "--prefill", 2, "--decode", 2, "--router.local=false")
         else:
-            self.start_worker(name, name, role_of(name))
+            self.start_worker(name, name, role_of(name), baton)
 
-    def start_worker(self, name, host, certificate):
+    def start_worker(self, name, host, certificate, baton=None, routers=ROUTERS):
         role = role_of(host)
-        self.run(name, host, self.baton, role, *self.common(certificate), f"--{role}.threads", 1, "--cluster.router",
-                 ",".join(f"{router}:{CONTROL}" for router in ROUTERS), "--cluster.worker_name", name,
+        self.run(name, host, baton or self.baton, role, *self.common(certificate), f"--{role}.threads", 1,
+                 "--cluster.router", ",".join(f"{router}:{CONTROL}" for router in routers),
+                 "--cluster.worker_name", name,
                  "--cluster.worker_host", self.network.addresses[host],
                  "--cluster.metrics_port", METRICS if name == host else 0)
 

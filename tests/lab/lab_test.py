@@ -8,12 +8,13 @@ import sys
 import time
 import unittest
 
-import running_time
 from capture import Capture, marks_of
-from deployment import CONTROL, ROUTERS, WORKERS, Deployment, seconds_until
+from deployment import CONTROL, ROUTERS, WORKERS, Deployment, seconds_until  # knows where the next two are
 from network import both_ways
 
-from clients import Clients
+import upgrade
+import running_time
+from lab_load import Load, assert_all_right, tell
 
 NOTICED_S = 5  # a cut link is noticed within
 PROMPT = "Zanzibar 7351 crosses the quiet harbour while eleven violet lanterns burn. Tell what happens:"
@@ -24,32 +25,8 @@ options = None
 lab = None
 
 
-def tell(text):
-    print(f"    {text}", flush=True)
-
-
-class Load(Clients):
-    """Clients on a router's host; all loads of a run expect the same texts."""
-
-    def __init__(self, router="router0", n_clients=8):
-        self.router, self.n_clients = router, n_clients
-        super().__init__(lab.network.command(router), "http://127.0.0.1:8000", n_clients, lab.folder / "texts")
-
-    def __enter__(self):
-        super().__enter__()
-        self.failovers = -lab.metric(self.router, "baton_failovers_total{")
-        return self
-
-    def __exit__(self, kind, *_):
-        super().__exit__()
-        told = ""
-        if kind is None and self.router in lab.programs:
-            self.failovers += lab.metric(self.router, "baton_failovers_total{")
-            told = f"{self.failovers:.0f} failovers, "
-        tell(f"{self.router}: {self.result['right']} requests right, {self.result['failed']} failed, "
-             f"{self.result['wrong']} wrong, {told}longest pause {self.result['pause']:.1f} s")
-        for why in self.result["why"]:
-            tell(f"  {why}")
+def loaded(router="router0"):
+    return Load(lab, router)
 
 
 def complete(prompt, router="router0", **parameters):
@@ -76,8 +53,7 @@ class Lab(unittest.TestCase):
         seconds_until("the cluster is whole again", lab.is_whole)
 
     def assertAllRight(self, load, at_least):
-        self.assertEqual([load.result[each] for each in ("failed", "wrong", "refused")], [0, 0, 0], load.result["why"])
-        self.assertGreaterEqual(load.result["right"], at_least)
+        assert_all_right(self, load, at_least)
 
     def test_a_chat_is_answered(self):
         for router in ROUTERS:
@@ -92,7 +68,7 @@ class Lab(unittest.TestCase):
         tell(f"answered through both routers, {received:.0f} bytes of KV between hosts, with MACs")
 
     def test_killed_workers_come_back(self):
-        with Load() as load:
+        with loaded() as load:
             for worker in WORKERS:
                 time.sleep(0.3)
                 lab.kill(worker)
@@ -107,7 +83,7 @@ class Lab(unittest.TestCase):
         """A cut between a worker and routers: who notices, who goes on, and nobody is started anew."""
         pids = lab.pids()
         n_left = len(ROUTERS) - len(routers)
-        with Load() as load:
+        with loaded() as load:
             time.sleep(1)
             with cut:
                 noticed = seconds_until(f"{worker} is lost",
@@ -157,7 +133,7 @@ class Lab(unittest.TestCase):
             return lab.metric("router0", "vllm:request_success_total{")
 
         decode0 = lab.network.addresses["decode0"]
-        with Load() as load:
+        with loaded() as load:
             seconds_until("prefill0 hands over to decode0", lambda: handed_over() > 0)
             n_failed, n_answered = failed(), answered()
             with lab.network.black_hole(*ways):
@@ -187,7 +163,7 @@ class Lab(unittest.TestCase):
             self.cut_between_workers(f"a black hole of one way, from {source} to {sink}", (source, sink))
 
     def test_a_slow_link(self):
-        with Load() as load:
+        with loaded() as load:
             with lab.network.slow("prefill0", "5mbit"):
                 time.sleep(5)
         tell("prefill0 sent 5 Mbit/s at most for 5 s, 1 Gbit/s before and after")
@@ -196,7 +172,7 @@ class Lab(unittest.TestCase):
     def test_certificates_and_authority_change_under_streams(self):
         """First both authorities are trusted, then certificates are the new one's, then it alone is trusted."""
         pids = lab.pids()
-        with Load() as load:
+        with loaded() as load:
             old, lab.authority = lab.authority, lab.new_authority("second")
             n_read = [lab.log(router).count("read again") for router in ROUTERS]
             lab.trust(old, lab.authority)
@@ -215,20 +191,26 @@ class Lab(unittest.TestCase):
         self.assertAllRight(load, 20)
 
     def test_workers_are_upgraded_one_by_one(self):
-        with Load() as load:
-            for worker in WORKERS:
-                begun = running_time.now()
-                self.assertEqual(lab.end(worker), 0)
-                drained = running_time.now() - begun
-                lab.start(worker)
-                back = seconds_until(f"{worker} is back", lab.is_whole)
-                tell(f"{worker} drained and ended within {drained:.1f} s, and was back {back:.1f} s after its start")
-                time.sleep(options.seconds / len(WORKERS))
-        self.assertAllRight(load, 20)
+        with loaded() as load:
+            n_rounds, begun = 0, load.n_answered()
+            while n_rounds == 0 or load.n_answered() - begun < options.requests:
+                for worker in WORKERS:
+                    self.restart(worker)
+                n_rounds += 1
+        tell(f"each worker was restarted {n_rounds} times")
+        self.assertAllRight(load, max(20, options.requests))
+
+    def restart(self, worker):
+        begun = running_time.now()
+        self.assertEqual(lab.end(worker), 0)
+        drained = running_time.now() - begun
+        lab.start(worker)
+        back = seconds_until(f"{worker} is back", lab.is_whole)
+        tell(f"{worker} drained and ended within {drained:.1f} s, and was back {back:.1f} s after its start")
 
     def test_a_killed_router_fails_its_own_streams_alone(self):
-        with Load("router1") as others:
-            with Load("router0") as own:
+        with loaded("router1") as others:
+            with loaded("router0") as own:
                 time.sleep(1)
                 lab.kill("router0")
                 lost = seconds_until("workers lose it", lambda: all(lab.routers_of(each) == 1 for each in WORKERS))
@@ -240,7 +222,9 @@ class Lab(unittest.TestCase):
         self.assertAllRight(others, 20)
         self.assertEqual(others.failovers, 0)
         self.assertEqual(own.result["wrong"], 0)
-        self.assertLessEqual(own.result["failed"], own.n_clients, own.result["why"])
+        # A stream of each client breaks; further ones the kernel took for the ending process, which saw none of them.
+        for kind in ("failed", "unanswered"):
+            self.assertLessEqual(own.result[kind], own.n_clients, own.result["why"])
         for worker in WORKERS:
             seconds_until("nothing of it is held", lambda: lab.metric(worker, "baton_worker_decode_rows{") +
                           lab.metric(worker, "baton_worker_prefill_prompts{") == 0)
@@ -307,15 +291,19 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--baton", type=pathlib.Path, required=True)
     parser.add_argument("--folder", type=pathlib.Path, required=True)
-    parser.add_argument("--seconds", type=int, default=0, help="of further load in the test of upgrades")
+    parser.add_argument("--requests", type=int, default=0, help="that are answered beside restarts of workers")
+    parser.add_argument("--old", type=pathlib.Path, help="another build: only what upgrade.py does with both")
     parser.add_argument("--slice", action="store_true", help="those of SLICE alone, without limits of time")
     options, arguments = parser.parse_known_args()
     if options.slice:
         arguments += [f"Lab.test_{name}" for name in SLICE]
     running_time.start()
     begun = running_time.now()
-    lab = Deployment(options.folder, options.baton)
+    lab = Deployment(options.folder, options.old or options.baton)
     tell(f"six hosts after {running_time.now() - begun:.1f} s")
+    if options.old:
+        upgrade.begin(lab, options.baton, options.requests)
+        unittest.main(module=upgrade, argv=[sys.argv[0], "-v", *arguments])
     unittest.main(argv=[sys.argv[0], "-v", *arguments])
 
 

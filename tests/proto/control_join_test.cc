@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "proto/control_codec.h"
 #include "tests/support/bare_control.h"
 #include "tests/support/cluster_certificates.h"
 #include "tests/support/control_ends.h"
@@ -128,6 +129,27 @@ TEST_CASE("a worker announces the role of its certificate, or loses its stream")
     options->announce.role = Role::kDecode;
   });
   router.AwaitWorker(6);
+}
+
+TEST_CASE("a worker of another version of the wire is refused by name, and counted") {
+  Counts counts{};
+  ControlServerOptions options;
+  options.on_refused = [&](JoinFault fault) { ++counts[static_cast<size_t>(fault)]; };
+  RouterEnd router(options);
+  const auto channel = grpc::CreateChannel(router.address(), grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  context.AddMetadata(kWorkerProofKey, FreshProof(channel, options.key, 5));
+  const auto stream = wire::Control::NewStub(channel)->Attach(&context);
+  wire::WorkerReport report;
+  // The rest is as the other version has it: here a name that this one does not take.
+  wire::WorkerAnnounce* announce = report.add_events()->mutable_announce();
+  announce->set_wire_version(kControlVersion - 1);
+  announce->set_name(std::string(10'000, 'x'));
+  CHECK(stream->Write(report));
+  CHECK_THAT(stream->Finish().error_message(),
+             Contains(absl::StrCat("wire_version is ", kControlVersion - 1)) &&
+                 Contains("run the same version of baton everywhere"));
+  CHECK(counts[static_cast<size_t>(JoinFault::kOtherVersion)] == 1);
 }
 
 TEST_CASE("TLS does not replace the cluster key") {

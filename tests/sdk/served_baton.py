@@ -97,3 +97,4 @@ class ServedBaton:
             pass
         self._process.wait()
         self._reader.join()
+        self._process.stdout.close()

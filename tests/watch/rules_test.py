@@ -80,6 +80,21 @@ class Rules(unittest.TestCase):
             done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_each_alert_has_a_fault_of_real_processes(self):
+        import alerts_test
+        self.assertEqual(set(alerts_test.FAULTS), {alert["name"] for alert in alerts.ALERTS})
+        for name in alerts_test.SLICE:
+            self.assertTrue(hasattr(alerts_test.Alerts, f"test_{name}"))
+
+    def test_times_of_all_rules_take_a_scale(self):
+        for name, text in generate.rules(1 / 20).items():
+            told = re.findall(r"(?:\[|for: |interval: )(\w+)", text)
+            plain = re.findall(r"(?:\[|for: |interval: )(\w+)", generate.rules()[name])
+            with self.subTest(name):
+                self.assertEqual(len(told), len(plain))
+                for short, long in zip(told, plain):
+                    self.assertEqual(int(short.removesuffix("ms")), 50 * int(long[:-1]) * generate.SECONDS[long[-1]])
+
     def test_operating_says_what_each_alert_means(self):
         text = (ROOT / "docs/OPERATING.md").read_text(encoding="utf-8")
         for alert in alerts.ALERTS:

@@ -4,7 +4,7 @@ import threading
 import time
 
 TICK_S, STOOD_S = 0.05, 0.7
-_stood, _ticked = 0.0, 0.0
+_stood, _ticked, _told = 0.0, 0.0, 0.0
 
 
 def _tick():
@@ -29,5 +29,19 @@ def stood():
 
 
 def now():
+    """Seconds, which never go back."""
+    global _told
     # Whoever goes on before the ticking thread does knows nothing of the gap yet.
-    return min(time.monotonic(), _ticked + STOOD_S) - _stood
+    _told = max(_told, min(time.monotonic(), _ticked + STOOD_S) - _stood)
+    return _told
+
+
+def wait_until(condition, seconds, look_every=0.01):
+    """Until the condition holds, for so many seconds of running at most; returns how long it took."""
+    begun = now()
+    while True:
+        is_last = now() - begun > seconds
+        if condition():
+            return now() - begun
+        assert not is_last, f"still not so after {seconds} s"
+        time.sleep(look_every)
