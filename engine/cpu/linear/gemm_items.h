@@ -18,7 +18,8 @@ constexpr int64_t kMinItemBlocks = 4;  // 16-output blocks of a work item
 inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t max) {
   const int64_t min = tile % 2 == 0 ? tile : 2 * tile;
   int64_t blocks = min < max ? max / min * min : max;
-  while (blocks / 2 >= kMinItemBlocks && job.n_blocks < 4 * job.members * blocks) blocks /= 2;
+  while (blocks / 2 >= kMinItemBlocks && job.n_blocks < 4 * job.members * blocks)
+    blocks = blocks / 4 * 2;
   return blocks;
 }
 

@@ -17,6 +17,8 @@
 //   V::DirectVecs(rows)         vectors of a direct tile: that many blocks are parallel streams
 //                               from memory
 //   V::DirectBlocks(k)          largest direct work item, in 16-output blocks
+//   V::LongStreams(k)           one row: streams of an item, each of which goes on through adjacent
+//                               blocks; 0: a stream ends with its block
 //   V::kPrefetchRows            from this many rows on, computing takes as long as waiting for
 //                               memory: the next K block is prefetched meanwhile, which slows
 //                               fewer rows down
@@ -210,9 +212,40 @@ class VectorGemm {
     if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc);
   }
 
+  // One row whose streams go on through adjacent blocks: a tile takes a block of each stream. False
+  // if the blocks are not as many for each stream.
+  //
+  //   item of 16 blocks, 4 streams    tile 0: blocks 0 4 8 12    tile 1: 1 5 9 13    ..
+  template <int kVecs>
+  static bool RunLongStreams(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
+    constexpr int64_t kStreams = kVecs / kBlockVecs;
+    if constexpr (kVecs / 2 >= kBlockVecs) {
+      if (kStreams > V::LongStreams(job.k))
+        return RunLongStreams<kVecs / 2>(job, first, blocks, acc);
+    }
+    const int64_t along = blocks / kStreams, stride = 16 * job.k_padded;
+    if (along * kStreams != blocks) return false;
+    WeightPrefetch none;
+    for (int64_t i = 0; i < along; ++i) {
+      const int64_t next = i + 1 < along ? first + i + 1 : NextItem(job, first);
+      const bool goes_on = next + blocks <= job.n_blocks;
+      const DirectWeights<V, kVecs> weights{Block(job, first + i), along * stride, &none,
+                                            Groups(job),
+                                            goes_on ? (next - first - i - 1) * stride : 0};
+      alignas(64) float sums[kStreams * 16];
+      Order::template AddTile<V, 1, kVecs>(TileWords(job, 0, 0), weights, Groups(job),
+                                           {sums, kStreams * 16, true});
+      for (int64_t stream = 0; stream < kStreams; ++stream)
+        __builtin_memcpy(acc + (stream * along + i) * 16, sums + stream * 16, 16 * sizeof(float));
+    }
+    return true;
+  }
+
   static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     const int64_t outputs = ItemOutputs(job);
-    DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc);
+    const bool is_done = V::LongStreams(job.k) > 0 && job.rows == 1 &&
+                         RunLongStreams<V::DirectVecs(1)>(job, first, blocks, acc);
+    if (!is_done) DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
       FinishRow(job, row, first, blocks, acc + row * outputs, 16);
     }

@@ -9,6 +9,7 @@ namespace {
 struct YmmRegisters {
   using Vec = __m256;
   static constexpr int kLanes = 8, kRegisters = 16;
+  static constexpr int LongStreams(int64_t /*k*/) { return 0; }
 
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }

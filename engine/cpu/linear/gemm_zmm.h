@@ -11,6 +11,7 @@ namespace {
 struct ZmmRegisters {
   using Vec = __m512;
   static constexpr int kLanes = 16, kRegisters = 32;
+  static constexpr int LongStreams(int64_t /*k*/) { return 0; }
 
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -53,12 +54,15 @@ struct Avx512Fma : ZmmRegisters {
 };
 
 // FMA for one row on machines with AMX, whose other rows go to tiles. Fewer and longer streams than
-// above, each prefetched across its end. (AMX Xeon, 2 cores, weights from memory, share of the
-// bandwidth with 16 streams, 8 and 4: K 768 88-90, 90-91, 82-84 %; K 2,048 85-88, 88-93, 89-92; K
-// 8,192 82-85, 91, 93-95.)
+// above, which go on through adjacent blocks and are prefetched across their ends. (AMX Xeon, 2
+// cores, weights from memory, share of the bandwidth with 16 streams of a block each, 8 and 4: K
+// 768 88-90, 90-91, 82-84 %; K 2,048 85-88, 88-93, 89-92; K 8,192 82-85, 91, 93-95. In another hour
+// 4 streams of one block and of four: K 2,048 93-95 and 97 %, K 8,192 97 and 97. 8 streams of one
+// block and of four in decode of the 125M shape: 80-82 and 82-84 % of its limit; of eight no more.)
 struct AmxFma : Avx512Fma {
   static constexpr int64_t PrefetchBytes(int streams) { return 8192 / streams; }
-  static constexpr int DirectBlocks(int64_t k) { return k <= 1024 ? 8 : 4; }
+  static constexpr int LongStreams(int64_t k) { return k <= 1024 ? 8 : 4; }
+  static constexpr int DirectBlocks(int64_t k) { return 4 * LongStreams(k); }
   static constexpr int DirectVecs(int rows) { return rows == 1 ? 8 : ZmmTileBlocks(rows); }
 };
 
