@@ -130,6 +130,13 @@ absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
   return certificate;
 }
 
+// Ends the process at once: what is under way on the device never ends, so nothing is unwound. The
+// routers see their streams end, and go on elsewhere.
+void ExitLost(const std::string& why) {
+  LogError("the device is lost (%s): this worker ends, and its requests go on at others", why);
+  ::_exit(kExitLost);
+}
+
 absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   const Config& config = process.config;
   WorkerStart start;
@@ -213,13 +220,6 @@ class DrainWatcher {
 int Fail(const absl::Status& status) {
   LogError("%s", std::string(status.message()));
   return 2;
-}
-
-// Ends the process at once: what is under way on the device never ends, so nothing is unwound. The
-// routers see their streams end, and go on elsewhere.
-void ExitLost(const std::string& why) {
-  LogError("the device is lost (%s): this worker ends, and its requests go on at others", why);
-  ::_exit(kExitLost);
 }
 
 // Puts an emulated device between the engine and the worker.

@@ -1,11 +1,13 @@
 // The signs of life of an engine thread: turns, their age, and what their steps should take.
 #include "worker/engine_pulse.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <thread>
 
 #include "common/clock.h"
+#include "tests/support/late_backend.h"
 #include "tests/worker/worker_fixture.h"
 #include "worker/engine_thread.h"
 
@@ -119,6 +121,50 @@ TEST_CASE("an engine thread that stands still in a step is seen by other threads
   backend.GoOn();
   CHECK(WaitUntil([&] { return engine.turn().age_us == 0; }));
   CHECK(engine.turn().turns > standing.turns);
+  engine.Close();
+  engine.CollectPages();
+}
+
+// Computes nothing before it is told to.
+class HangingBackend : public LateBackend {
+ public:
+  HangingBackend() : LateBackend(MakeHash(), 2) {}
+  bool reached(Fence fence) override {
+    while (goes_on && has_work()) Execute();
+    return LateBackend::reached(fence);
+  }
+  std::atomic<bool> goes_on = false;
+
+ private:
+  static std::unique_ptr<Backend> MakeHash() {
+    auto hash = std::make_unique<HashBackend>(kPageTokens, kLayers);
+    hash->set_limits({.max_step_tokens = 64});
+    return hash;
+  }
+};
+
+TEST_CASE("an engine that computes later and gets nowhere is seen, though messages come in") {
+  HangingBackend backend;
+  auto pool = std::move(*KvPool::Create(backend.kv_layout(), kPages,
+                                        [&](int64_t bytes) { return backend.NewArena(bytes); }));
+  backend.SetPool(pool.get());
+  WorkerCoreOptions options;
+  options.decode.max_batch = 4;
+  EngineThread engine(
+      options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
+      WorkerPorts{.transfer = [](TransferCommand) {}, .report = [](uint64_t, WorkerReport) {}});
+  engine.Start();
+  REQUIRE(engine.Post(RouterConnected{}));
+  PrefillRequest request{.request_id = 1, .epoch = 1, .tokens = Tokens(20, 3)};
+  SetWhole(&request, {}, {});
+  REQUIRE(engine.Post(RouterMessages{{request}}));
+  const auto poke = [&] {
+    return engine.Post(RouterMessages{{CancelRequest{.request_id = 9, .epoch = 1}}});
+  };
+  CHECK(WaitUntil([&] { return poke() && engine.turn().age_us > 50'000; }));
+  CHECK(engine.turn().expected_us >= 10'000'000);  // of a step that has not been measured
+  backend.goes_on = true;
+  CHECK(WaitUntil([&] { return poke() && engine.turn().age_us < 50'000; }));
   engine.Close();
   engine.CollectPages();
 }

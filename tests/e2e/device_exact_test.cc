@@ -1,0 +1,94 @@
+// Workers on emulated devices inside one process (lab/emulated_engine.h): handoffs, relays,
+// grammars and all parameters of the sampler give the tokens, digests and log-probabilities of the
+// CPU's engine, also after the decode worker is lost, and no wait is missing. A slice of depth 2
+// runs in CI; "[.][depths]" is the command of docs/CONTRIBUTING.md.
+#include "tests/e2e/exact_requests.h"
+
+namespace baton {
+namespace {
+
+InProcessOptions OnDevices(int depth, uint64_t seed) {
+  InProcessOptions options;
+  options.compile_grammar = CompileHashGrammar;
+  options.engine = Engine(kTiny, 16);
+  options.device.is_emulated = true;
+  options.device.depth = depth;
+  options.device.seed = seed;
+  return options;
+}
+
+std::vector<GenerateRequest> SomeRequests() {
+  std::vector<GenerateRequest> requests = DrawnRequests(20, 500, 24);
+  for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
+  return requests;
+}
+
+void CheckCluster(const InProcessOptions& options) {
+  static const std::vector<GenerateRequest> requests = SomeRequests();
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
+  InProcessCluster cluster(options);
+  REQUIRE(cluster.worker(0).backend().depth() == options.device.depth);
+  CheckAll(cluster.RunAll(requests), expected);
+  CheckAll(cluster.RunAll({requests[3]}), {expected[3]});
+  if (!options.colocated) CHECK(cluster.worker(2).metrics().transfer.bytes_received > 0);
+  if (options.relay_min_tokens > 0) CHECK(cluster.View().relays > 5);
+  cluster.Stop();
+  CHECK(cluster.findings() == 0);
+}
+
+void CheckLoss(const InProcessOptions& options) {
+  static const std::vector<GenerateRequest> requests = DrawnRequests(12, 500, 100);
+  static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
+  InProcessCluster cluster(options);
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster.Submit(request));
+  for (const RequestId id : ids) REQUIRE(cluster.WaitTokens(id, 3));
+  cluster.StopWorker(2);  // the only worker with role decode
+  std::vector<Outcome> outcomes;
+  int attempts = 0;
+  for (const RequestId id : ids) {
+    outcomes.push_back(cluster.WaitEnd(id));
+    attempts += outcomes.back().end.timeline.attempts;
+  }
+  CheckAll(outcomes, expected);
+  CHECK(attempts > static_cast<int>(requests.size()));
+  cluster.Stop();
+  CHECK(cluster.findings() == 0);
+}
+
+TEST_CASE("on devices = on the CPU: disaggregated, colocated, relays, relays in rounds") {
+  InProcessOptions options = OnDevices(2, 1);
+  SECTION("disaggregated") { options.chunk_tokens = 64; }
+  SECTION("colocated") { options.colocated = true; }
+  SECTION("ranks of a relay") { options.relay_min_tokens = 17; }
+  SECTION("ranks of a relay in rounds") {
+    options.relay_min_tokens = 17;
+    options.engine.limits.max_slice_tokens = 64;
+  }
+  CheckCluster(options);
+}
+
+TEST_CASE("on devices = on the CPU, after the decode worker is lost") {
+  CheckLoss(OnDevices(2, 1));
+}
+
+TEST_CASE("depths 1 to 3, graphs and eager, 10 seeds: on devices = on the CPU", "[.][depths]") {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    for (int depth = 1; depth <= 3; ++depth) {
+      for (const bool uses_graphs : {false, true}) {
+        CAPTURE(seed, depth, uses_graphs);
+        InProcessOptions options = OnDevices(depth, seed);
+        options.device.uses_graphs = uses_graphs;
+        CheckLoss(options);
+        CheckCluster(options);
+        options.relay_min_tokens = 17;
+        CheckCluster(options);
+        options.engine.limits.max_slice_tokens = 64;
+        CheckCluster(options);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
