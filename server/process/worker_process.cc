@@ -26,6 +26,7 @@
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
 #include "server/process/cluster_certificate_watch.h"
+#include "server/process/compute_device.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
@@ -245,6 +246,8 @@ int RunWorker(const RoleConfig& process, Role role) {
   Config config = process.config;  // takes live values
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
+  const absl::Status device = CheckDevice(config.device.name, PluginBesideProgram());
+  if (!device.ok()) return Fail(device);
   auto start = StartOf(process, role);
   if (!start.ok()) return Fail(start.status());
   EventLoop loop;

@@ -18,7 +18,7 @@ InProcessOptions OnDevices(int depth, uint64_t seed) {
 }
 
 std::vector<GenerateRequest> SomeRequests() {
-  std::vector<GenerateRequest> requests = DrawnRequests(20, 500, 24);
+  std::vector<GenerateRequest> requests = DrawnRequests(16, 500, 20);
   for (size_t i = 0; i < requests.size(); i += 5) requests[i].max_tokens = 1;
   return requests;
 }
@@ -37,7 +37,7 @@ void CheckCluster(const InProcessOptions& options) {
 }
 
 void CheckLoss(const InProcessOptions& options) {
-  static const std::vector<GenerateRequest> requests = DrawnRequests(12, 500, 100);
+  static const std::vector<GenerateRequest> requests = DrawnRequests(8, 500, 60);
   static const std::vector<Expected> expected = Reference(Engine(kTiny), requests);
   InProcessCluster cluster(options);
   std::vector<RequestId> ids;
@@ -70,6 +70,36 @@ TEST_CASE("on devices = on the CPU: disaggregated, colocated, relays, relays in 
 
 TEST_CASE("on devices = on the CPU, after the decode worker is lost") {
   CheckLoss(OnDevices(2, 1));
+}
+
+// A copier with a bug: it waits for no fence.
+class IgnoresFences : public CellCopier {
+ public:
+  explicit IgnoresFences(std::unique_ptr<CellCopier> inner) : inner_(std::move(inner)) {}
+  std::byte* NewSlots(int64_t bytes) override { return inner_->NewSlots(bytes); }
+  void RegisterPool(Link* link) override { inner_->RegisterPool(link); }
+  std::byte* InPlace(const Cells& cells) override { return inner_->InPlace(cells); }
+  bool Gather(OperationId operation, const Cells& cells, std::byte* slot, uint32_t* crc) override {
+    return inner_->Gather(operation, {cells.rect, cells.page_ids}, slot, crc);
+  }
+  bool Scatter(OperationId operation, const Cells& cells, const std::byte* slot) override {
+    return inner_->Scatter(operation, {cells.rect, cells.page_ids}, slot);
+  }
+  bool Poll(std::vector<CopyEvent>* events) override { return inner_->Poll(events); }
+
+ private:
+  const std::unique_ptr<CellCopier> inner_;
+};
+
+TEST_CASE("planted: copies between workers wait for no fence, which the devices tell") {
+  InProcessOptions options = OnDevices(2, 1);
+  options.wrap_copier = [](std::unique_ptr<CellCopier> copier) {
+    return std::make_unique<IgnoresFences>(std::move(copier));
+  };
+  InProcessCluster cluster(options);
+  cluster.RunAll(SomeRequests());
+  cluster.Stop();
+  CHECK(cluster.findings() > 0);
 }
 
 TEST_CASE("depths 1 to 3, graphs and eager, 10 seeds: on devices = on the CPU", "[.][depths]") {

@@ -57,6 +57,12 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
       devices_.push_back(*std::move(device));
       devices_.back()->AddTo(&start);
       backend = devices_.back()->TakeBackend();
+      if (options.wrap_copier)
+        start.make_copier = [make = start.make_copier, wrap = options.wrap_copier](
+                                const PoolView& pool, std::function<void()> wake,
+                                WorkerStart::TellsWhy lost) {
+          return wrap(make(pool, std::move(wake), std::move(lost)));
+        };
     }
     auto made = Worker::Start(worker, start, *std::move(backend));
     INFO(made.status().ToString());

@@ -2,6 +2,7 @@
 // them. For tests that need the inside of the processes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ struct InProcessOptions {
   int routers = 1;             // all workers are those of each
   bool withhold_acks = false;  // by the KV links of all workers (tests/support/withheld_acks.h)
   LabConfig::Device device{};  // of each worker, if it is emulated
+  // Makes what copies KV of what would, on devices; null: the copier itself.
+  std::function<std::unique_ptr<CellCopier>(std::unique_ptr<CellCopier>)> wrap_copier;
 };
 
 class InProcessCluster {

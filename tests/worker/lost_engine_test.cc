@@ -22,7 +22,7 @@ namespace {
 constexpr int kPageTokens = 4, kPages = 60, kMaxTokens = 12;
 constexpr Incarnation kSelf = 5;
 
-std::vector<int32_t> Prompt() {
+std::vector<int32_t> PromptTokens() {
   std::vector<int32_t> prompt;
   for (int i = 0; i < 21; ++i) prompt.push_back((3 + i * 7) % HashBackend::kVocab);
   return prompt;
@@ -53,18 +53,19 @@ struct Rig {
     core->Handle(RouterEvent(RouterConnected{}));
     RouterMessages messages;
     const TicketId ticket{.high = 1, .low = 1};
-    const int n_prompt = static_cast<int>(Prompt().size()), n_pages = (n_prompt + 3) / kPageTokens;
+    const int n_prompt = static_cast<int>(PromptTokens().size()),
+              n_pages = (n_prompt + 3) / kPageTokens;
     const SamplingParams greedy{.temperature = 0};
     messages.messages.push_back(DecodeRequest{.request_id = 1,
                                               .epoch = 1,
                                               .ticket_id = ticket,
-                                              .tokens = Prompt(),
+                                              .tokens = PromptTokens(),
                                               .max_tokens = kMaxTokens,
                                               .is_local = true,
                                               .sampling = greedy});
     PrefillRequest prefill{.request_id = 1,
                            .epoch = 1,
-                           .tokens = Prompt(),
+                           .tokens = PromptTokens(),
                            .sampling = greedy,
                            .max_total_tokens = n_prompt + kMaxTokens};
     SetWhole(&prefill,
@@ -81,7 +82,8 @@ struct Rig {
     n_reports += 1;
     for (const WorkerEvent& event : report.events) {
       if (const auto* token = std::get_if<TokenOut>(&event)) tokens.push_back(token->token);
-      if (const auto* ended = std::get_if<PartEnded>(&event)) has_failed |= !ended->status.ok();
+      if (const auto* ended = std::get_if<PartEnded>(&event))
+        has_failed |= ended->reason == EndReason::kFailed;
     }
   }
   // Turns only when the worker asked for it. Returns the operations executed, at most n.
@@ -128,7 +130,7 @@ std::string LoseAfter(int n, int depth, const std::vector<int32_t>& expected) {
 TEST_CASE("an engine lost at any operation: its worker tells it once, and nothing else") {
   const std::unique_ptr<HashBackend> reference = MakeHash();
   const std::vector<int32_t> expected =
-      SequentialRun(reference.get(), Prompt(), kMaxTokens, {.temperature = 0}).tokens;
+      SequentialRun(reference.get(), PromptTokens(), kMaxTokens, {.temperature = 0}).tokens;
   for (const int depth : {1, 2, 3}) {
     int n_losses = 0;
     for (int n = 0;; ++n) {
