@@ -134,6 +134,7 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
 Worker::~Worker() { Stop(); }
 
 void Worker::TellLost(const std::string& why) {
+  BATON_CHECK(lost_ != nullptr);
   if (!is_lost_.exchange(true)) lost_(why);
 }
 

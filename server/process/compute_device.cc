@@ -1,30 +1,30 @@
 #include "server/process/compute_device.h"
 
+#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "engine/cuda/plugin_loader.h"
 
 namespace baton {
 namespace {
 
-constexpr int kMaxIndex = 1023;
+constexpr unsigned kMaxIndex = 1023;
 
 // The index of "cuda" or "cuda:INDEX"; empty: it is neither.
 std::optional<int> IndexOf(std::string_view device) {
-  if (!absl::ConsumePrefix(&device, "cuda")) return std::nullopt;
-  if (device.empty()) return 0;
-  int index = 0;
-  if (!absl::ConsumePrefix(&device, ":") || device.empty() ||
-      device.find_first_not_of("0123456789") != device.npos || !absl::SimpleAtoi(device, &index) ||
-      index > kMaxIndex) {
+  constexpr std::string_view kCuda = "cuda", kFirst = "cuda:";
+  if (device == kCuda) return 0;
+  if (!device.starts_with(kFirst)) return std::nullopt;
+  const std::string_view digits = device.substr(kFirst.size());
+  unsigned index = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, index);
+  if (digits.empty() || stop != end || error != std::errc() || index > kMaxIndex)
     return std::nullopt;
-  }
-  return index;
+  return static_cast<int>(index);
 }
 
 }  // namespace
