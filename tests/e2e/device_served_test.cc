@@ -21,7 +21,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kRequests = 10;
+constexpr int kRequests = 8, kTokens = 40;
 
 // Half of the requests are sampled, a third look back to their tokens.
 std::string RequestBody(int i, int max_tokens) {
@@ -112,21 +112,21 @@ struct MixedCluster {
 
 // Answers of the CPU to requests of so many tokens.
 const std::vector<std::string>& OnCpu() {
-  static const std::vector<std::string> answers = AllAtOnce(Serve({})->client(), 60);
+  static const std::vector<std::string> answers = AllAtOnce(Serve({})->client(), kTokens);
   return answers;
 }
 
 TEST_CASE("workers on devices answer as the CPU does, also when the decode worker is killed") {
   const std::unique_ptr<ServedBaton> served = Serve({"--lab.device=emulated"});
-  CHECK(AllAtOnce(served->client(), 60) == OnCpu());
+  CHECK(AllAtOnce(served->client(), kTokens) == OnCpu());
   const double before = MetricSum(served->client(), "baton_generated_tokens_total");
   std::thread killer([&] {
     CHECK(WaitUntil(absl::Seconds(60), [&] {
-      return MetricSum(served->client(), "baton_generated_tokens_total") >= before + 150;
+      return MetricSum(served->client(), "baton_generated_tokens_total") >= before + 100;
     }));
     ::kill(served->Child("decode"), SIGKILL);
   });
-  const std::vector<std::string> answers = AllAtOnce(served->client(), 60);
+  const std::vector<std::string> answers = AllAtOnce(served->client(), kTokens);
   killer.join();
   CHECK(answers == OnCpu());
   CHECK(MetricSum(served->client(), "baton_failovers_total") >= 1);
@@ -143,7 +143,7 @@ void CheckLoss(uint64_t lost_at) {
   CAPTURE(lost_at);
   MixedCluster cluster(lost_at);
   cluster.AddCpuDecode();
-  CHECK(AllAtOnce(cluster.router->client(), 60) == OnCpu());
+  CHECK(AllAtOnce(cluster.router->client(), kTokens) == OnCpu());
   const absl::StatusOr<int> status = cluster.device->WaitForEnd(absl::Seconds(30));
   INFO(cluster.device->log());
   REQUIRE(status.ok());
@@ -151,7 +151,7 @@ void CheckLoss(uint64_t lost_at) {
   CHECK(WEXITSTATUS(*status) == 3);
   CHECK(cluster.device->log().find("the device is lost (") != std::string::npos);
   CHECK(cluster.device->log().find("emulated device:") == std::string::npos);
-  CHECK(AllAtOnce(cluster.router->client(), 60) == OnCpu());
+  CHECK(AllAtOnce(cluster.router->client(), kTokens) == OnCpu());
 }
 
 TEST_CASE("a device that is lost: its worker says so and ends, and the router goes on elsewhere") {
