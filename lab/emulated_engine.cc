@@ -51,7 +51,7 @@ EmulatedEngine::~EmulatedEngine() {
 void EmulatedEngine::AddTo(WorkerStart* start) {
   start->make_copier = [this](const PoolView& pool, std::function<void()> wake,
                               WorkerStart::TellsWhy lost) {
-    return std::make_unique<DeviceCopier>(*engine_, pool,
+    return std::make_unique<DeviceCopier>(device_, *engine_, pool,
                                           DeviceCopier::Ports{std::move(wake), std::move(lost)});
   };
   start->event_sent = [this] { EventSent(); };

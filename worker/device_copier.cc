@@ -11,9 +11,10 @@ constexpr uintptr_t kAlign = 4096;  // of slots
 
 }  // namespace
 
-DeviceCopier::DeviceCopier(DeviceBackend& backend, const PoolView& pool, Ports ports)
-    : backend_(backend),
-      device_(backend.device()),
+DeviceCopier::DeviceCopier(Device& device, DeviceBackend& backend, const PoolView& pool,
+                           Ports ports)
+    : device_(device),
+      backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
       gathers_{device_.NewStream("gathers")},

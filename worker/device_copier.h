@@ -6,7 +6,7 @@
 // Where the device is lost or refuses a copy, `lost` is told once, no operation ends any more, and
 // none that has ended since the last Poll is told.
 //
-// Owner: the link thread. Backend and pool outlive it.
+// Owner: the link thread. Device, backend and pool outlive it.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/cuda/device/device_backend.h"
@@ -30,7 +29,8 @@ class DeviceCopier final : public CellCopier {
     std::function<void()> wake;                        // called on any thread
     std::function<void(const std::string& why)> lost;  // called on the link thread
   };
-  DeviceCopier(DeviceBackend& backend, const PoolView& pool, Ports ports);
+  // backend: the engine on the device, whose fences the cells have.
+  DeviceCopier(Device& device, DeviceBackend& backend, const PoolView& pool, Ports ports);
   ~DeviceCopier() override;
 
   std::byte* NewSlots(int64_t bytes) override;
@@ -64,15 +64,16 @@ class DeviceCopier final : public CellCopier {
   };
 
   std::vector<Range> RangesOf(const Cells& cells) const;
-  // Submits what `copy(cells, slot)` makes of the ranges, behind the fence, as one operation.
+  // Submits copy(cell, offset in the slot, bytes) for each range, behind the fence, as one
+  // operation.
   template <typename Copy>
   void Submit(Queue* queue, OperationId id, const Cells& cells, const std::byte* slot,
               const Copy& copy);
   absl::Status Finish(Queue* queue, Operation operation);
   void Check(const absl::Status& status);
 
-  DeviceBackend& backend_;
   Device& device_;
+  DeviceBackend& backend_;
   const PoolView pool_;
   const Ports ports_;
   Queue gathers_, scatters_;

@@ -103,7 +103,7 @@ class WorkerCore {
   bool is_lost() const { return is_lost_; }  // the engine is
   // True if the engine may still write memory of this object.
   bool has_under_way() const { return steps_.has_under_way(); }
-  // Of what is under way: the fence that comes next, and how long all of it should take.
+  // Tell of what is under way: the fence that comes next, and how long all of it should take.
   Fence next_fence() const { return has_under_way() ? steps_.next() : Fence{}; }
   absl::Duration expected() const { return steps_.expected(); }
   void Abandon();  // the transfer room is gone: CHECKs that every page came back

@@ -48,7 +48,7 @@ class InProcessCluster {
   Worker& worker(int i) { return *workers_[i]; }
   int n_workers() const { return static_cast<int>(workers_.size()); }
   void StopWorker(int i);
-  // What the emulated devices have found while their workers ran.
+  // Counts what the emulated devices have found while their workers ran.
   int64_t findings() const;
   // Stops the control servers while the workers run on.
   void StopRouter();

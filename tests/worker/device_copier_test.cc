@@ -46,7 +46,7 @@ struct Rig {
       view.planes.push_back({plane.offset, plane.bytes});
     As("link");
     copier = std::make_unique<DeviceCopier>(
-        *backend, view,
+        device, *backend, view,
         DeviceCopier::Ports{[this] { ++wakes; },
                             [this](const std::string& why) { lost.push_back(why); }});
     slots = copier->NewSlots(kSlots * slot_bytes());

@@ -29,7 +29,6 @@ class DeviceBackend : public Backend {
   static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(Device& device, DeviceModel model,
                                                                const DeviceBackendOptions& options);
 
-  Device& device() { return device_; }
   // Makes what is submitted to the stream later wait for the fence. Any thread. Unavailable: the
   // device is lost or has refused something, and the fence is never reached.
   absl::Status WaitFor(Fence fence, DeviceStream stream) {
