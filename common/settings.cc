@@ -162,6 +162,13 @@ class FileWalk {
   std::vector<FileValue> values_, empty_sections_;
 };
 
+// The digits that a user writes, or as many as give the same number back.
+std::string NumberText(double value) {
+  const std::string text = absl::StrFormat("%.15g", value);
+  double read = 0;
+  return absl::SimpleAtod(text, &read) && read == value ? text : absl::StrFormat("%.17g", value);
+}
+
 }  // namespace
 
 std::string NearestWord(std::string_view word, const std::vector<std::string>& candidates) {
@@ -237,7 +244,7 @@ void Settings::Number(std::string key, double* target, double min, double max, s
     *target = value;
     return true;
   };
-  setting.get = [target] { return absl::StrFormat("%.17g", *target); };
+  setting.get = [target] { return NumberText(*target); };
   Add(std::move(setting));
 }
 

@@ -39,13 +39,12 @@ class Transfer {
   // Binds the listener and starts the link thread. The pool's memory must outlive the Transfer.
   // InvalidArgument: options, facts or pool are wrong (TransferCore::Validate), or listen_host is
   // no IPv4 address of this machine. Unavailable: UCX refused, for example because the port is
-  // taken.
+  // taken. make_copier: called on the link thread; null as for TransferCore.
   static absl::StatusOr<std::unique_ptr<Transfer>> Start(
       const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
-      std::function<void(TransferEvent)> on_event);
-  // Starts over another link than UCX at listen_host; make_link and make_copier are called on the
-  // link thread. make_copier: null as for TransferCore. Errors: those of Validate, and those of
-  // make_link.
+      std::function<void(TransferEvent)> on_event, CopierMaker make_copier = nullptr);
+  // Starts over another link than UCX at listen_host; make_link is called on the link thread.
+  // Errors: those of Validate, and those of make_link.
   static absl::StatusOr<std::unique_ptr<Transfer>> StartOver(
       LinkMaker make_link, const TransferOptions& options, const TransferFacts& facts,
       const PoolView& pool, std::function<void(TransferEvent)> on_event,

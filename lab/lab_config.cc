@@ -23,6 +23,20 @@ void DeclareRelays(LabConfig* lab, Settings* settings) {
                  "file of baton tune, for lab.partition: table");
 }
 
+void DeclareDevice(LabConfig::Device* device, Settings* settings) {
+  settings->Choice<bool>("lab.device", &device->is_emulated, {{"none", false}, {"emulated", true}},
+                         "workers compute on an emulated device, slower and with the CPU's bits, "
+                         "which finds missing waits");
+  settings->Int("lab.device_depth", &device->depth, 1, 8, "steps under way on it at most");
+  settings->Choice<bool>("lab.device_steps", &device->uses_graphs,
+                         {{"graphs", true}, {"eager", false}},
+                         "steps of rows are launched as graphs of a bucket, or kernel by kernel");
+  settings->Int("lab.device_seed", &device->seed, 0, INT32_MAX,
+                "of the order and the times of what it executes");
+  settings->Int("lab.device_lost_at", &device->lost_at, 0, INT32_MAX,
+                "it is lost where it would execute this operation; 0 = never");
+}
+
 }  // namespace
 
 void DeclareLab(LabConfig* lab, Settings* settings) {
@@ -41,6 +55,7 @@ void DeclareLab(LabConfig* lab, Settings* settings) {
   settings->Bytes("lab.link_falls_after", &link.falls_after, 0, kTiB,
                   "a worker's KV link carries a hundredth of link_bytes_per_second once so much "
                   "has come in over it; 0 = never");
+  DeclareDevice(&lab->device, settings);
 }
 
 }  // namespace baton

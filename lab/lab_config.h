@@ -21,6 +21,15 @@ struct LabConfig {
     int64_t falls_after = 0;  // bytes that come in, then it carries a hundredth; 0 = never
   };
 
+  // An emulated device, which computes by the CPU's engine (EmulatedEngine).
+  struct Device {
+    bool is_emulated = false;
+    int depth = 2;            // steps under way at most
+    bool uses_graphs = true;  // false: steps are launched kernel by kernel, without padding
+    uint64_t seed = 1;        // of the order and the times of what it executes
+    uint64_t lost_at = 0;     // it is lost at this operation; 0 = never
+  };
+
   int relay_min_ranks = 1;  // RelayRules::min_ranks
   RelayLab relay;           // its table is read at start from the file partition_table
   std::string partition_table;
@@ -28,6 +37,7 @@ struct LabConfig {
   bool streams = true;       // false: StepLimits::slice_keys is 0
   bool cuts_through = true;  // false: WholePlanes
   Link link;
+  Device device;
 };
 
 // Declares lab.*. `lab` must outlive `settings`.

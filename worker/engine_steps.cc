@@ -121,7 +121,7 @@ void EngineSteps::Run(const Step& step) {
   if (ports_.expect) {
     const double seconds =
         StepSeconds(step_meter_.cost(), prefill_meter_.cost(), step, limits_.max_step_tokens);
-    ports_.expect(absl::Seconds(metrics_.steps == 0 ? kUnmeasuredSeconds : seconds));
+    submitted.expected = Expect(metrics_.steps == 0 ? kUnmeasuredSeconds : seconds);
   }
   const bool can_sample = step.n_rows == 0 || decode_.CanSample();
   if (can_sample && step.n_rows > 0 && ports_.masks != nullptr)
@@ -157,7 +157,7 @@ void EngineSteps::SampleNewest() {
   newest.is_sampled = true;
   newest.done = backend_->submitted();
   if (!newest.step.is_scored) return;
-  if (steps_.size() == 1 && backend_->reached(newest.done)) {  // tokens do not wait for scores
+  if (steps_.size() == 1 && HasResults(newest.done)) {  // tokens do not wait for scores
     CompleteRows(&newest);
     parts_.take_effects();
     parts_.send_report();
@@ -187,13 +187,13 @@ bool EngineSteps::RunSliceBlock(const Step& step) {
   if (slice_waits_since_ < start && !block->is_first())
     metrics_.slice_wait_seconds += absl::ToDoubleSeconds(start - slice_waits_since_);
   slice_waits_since_ = absl::InfiniteFuture();
+  Block& under_way = blocks_.emplace_back(Block{.is_first = block->is_first(), .start = start});
   if (ports_.expect) {
     const PrefillCost cost = prefill_meter_.cost();
     const bool is_measured = metrics_.slice_blocks > 0 && cost.is_known();
-    ports_.expect(absl::Seconds(is_measured ? cost.Layer(block->to - block->from, max_context_)
-                                            : kUnmeasuredSeconds));
+    under_way.expected = Expect(is_measured ? cost.Layer(block->to - block->from, max_context_)
+                                            : kUnmeasuredSeconds);
   }
-  Block& under_way = blocks_.emplace_back(Block{.is_first = block->is_first(), .start = start});
   prefill_.Compute(*block, backend_);
   if (backend_->reached(backend_->submitted())) under_way.end = ports_.clock();
   under_way.block = prefill_.BlockSubmitted(*block, backend_, &under_way.out, start);
@@ -203,7 +203,24 @@ bool EngineSteps::RunSliceBlock(const Step& step) {
   return true;
 }
 
+absl::Duration EngineSteps::Expect(double seconds) const {
+  const absl::Duration expected = absl::Seconds(seconds);
+  ports_.expect(expected);
+  return expected;
+}
+
 // --- completion
+
+absl::Duration EngineSteps::expected() const {
+  absl::Duration sum;
+  for (const Submitted& step : steps_) sum += step.expected;
+  for (const Block& block : blocks_) sum += block.expected;
+  return sum;
+}
+
+bool EngineSteps::HasResults(Fence fence) const {
+  return backend_->reached(fence) && !backend_->lost();
+}
 
 Fence EngineSteps::next() const {
   if (steps_.empty()) return blocks_.front().done;
@@ -213,7 +230,7 @@ Fence EngineSteps::next() const {
 }
 
 void EngineSteps::Complete() {
-  while (has_under_way() && backend_->reached(next())) {
+  while (has_under_way() && HasResults(next())) {
     if (!steps_.empty() && steps_.front().done == next())
       CompleteStep();
     else

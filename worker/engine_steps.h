@@ -62,7 +62,8 @@ class EngineSteps {
   // False: nothing may be submitted before something completes.
   bool has_room() const;
   bool has_under_way() const { return !steps_.empty() || !blocks_.empty(); }
-  Fence next() const;  // of the first of it; has_under_way
+  Fence next() const;               // of the first of it; has_under_way
+  absl::Duration expected() const;  // how long all of it should take
 
   const PrefillMeter& prefill_meter() const { return prefill_meter_; }
   const StepMeter& step_meter() const { return step_meter_; }
@@ -76,6 +77,7 @@ class EngineSteps {
     absl::Time start, layers_end = absl::InfiniteFuture();  // infinite: nobody saw it
     Fence done{};                                           // once sampled
     StepOutput out{};
+    absl::Duration expected{};
   };
   struct Block {
     SubmittedBlock block{};
@@ -83,8 +85,11 @@ class EngineSteps {
     absl::Time start, end = absl::InfiniteFuture();  // infinite: nobody saw it
     Fence done{};
     StepOutput out{};
+    absl::Duration expected{};
   };
 
+  absl::Duration Expect(double seconds) const;  // tells what begins
+  bool HasResults(Fence fence) const;           // it is reached, and the engine not lost
   int PromptTokens(int n_rows, double keys) const;
   int LayersAtOnce() const;
   void FinishMasks();

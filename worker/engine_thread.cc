@@ -60,10 +60,12 @@ WorkerPorts EngineThread::Ports(WorkerPorts ports, GrammarCompilerFn compile) {
 void EngineThread::Run() {
   std::vector<Event> events;
   absl::Time close_by = absl::InfiniteFuture();
+  Fence awaited;  // the next one of what was under way a turn ago
   pulse_.Begin(MonotonicNow());
   // Writes of the engine into this object are waited for in any case.
   const auto is_over = [&] {
-    return core_.IsQuiet() || (MonotonicNow() >= close_by && !core_.has_under_way());
+    return core_.is_lost() || core_.IsQuiet() ||
+           (MonotonicNow() >= close_by && !core_.has_under_way());
   };
   while (!(closing_ && is_over())) {
     const bool goes_on = core_.Turn();
@@ -74,10 +76,16 @@ void EngineThread::Run() {
     if (goes_on) {
       inbox_.Drain(&events);
     } else {
-      pulse_.Rest();
+      if (!core_.has_under_way()) pulse_.Rest();
       inbox_.WaitAndDrain(&events, std::clamp(wait, absl::ZeroDuration(), kMaxWait));
     }
-    pulse_.Begin(MonotonicNow());
+    // As long as the engine gets nowhere, it is one turn, whatever comes in meanwhile.
+    const Fence next = core_.next_fence();
+    if (!core_.has_under_way() || next != awaited) {
+      pulse_.Begin(MonotonicNow());
+      pulse_.Expect(core_.expected());
+    }
+    awaited = next;
     HandleAll(&events);
     if (closing_ && close_by == absl::InfiniteFuture()) close_by = MonotonicNow() + kCloseWait;
   }

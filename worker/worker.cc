@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
 Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
                std::unique_ptr<KvPool> pool)
-    : backend_(std::move(backend)), pool_(std::move(pool)) {
+    : backend_(std::move(backend)), pool_(std::move(pool)), lost_(start.lost) {
   backend_->SetPool(pool_.get());
   const WorkerFacts facts{.self = MakeIncarnation(start.role, RandomId()),
                           .role = start.role,
@@ -88,20 +88,31 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                       [this](uint64_t stream, WorkerReport report) {
                         StampReport(&report, MonotonicNow());
                         routers_->Send(stream, report);
-                      }},
+                      },
+                  .event_taken = start.event_taken,
+                  .lost = [this](const std::string& why) { TellLost(why); }},
       start.compile_grammar);
 }
 
 absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& start) {
   const TransferFacts facts = TransferFactsOf(announce_, start.key);
-  const auto on_event = [this, filter = start.filter](TransferEvent event) {
+  const auto on_event = [this, filter = start.filter,
+                         sent = start.event_sent](TransferEvent event) {
     if (filter != nullptr) filter->OnEvent(event);
+    if (sent != nullptr) sent();
     engine_->Post(std::move(event));
   };
-  ASSIGN_OR_RETURN(transfer_, start.make_link
-                                  ? Transfer::StartOver(start.make_link, options, facts,
-                                                        ViewOf(*pool_), on_event)
-                                  : Transfer::Start(options, facts, ViewOf(*pool_), on_event));
+  const PoolView pool = ViewOf(*pool_);
+  CopierMaker make_copier;
+  if (start.make_copier)
+    make_copier = [this, pool, make = start.make_copier](std::function<void()> wake) {
+      return make(pool, std::move(wake), [this](const std::string& why) { TellLost(why); });
+    };
+  ASSIGN_OR_RETURN(transfer_,
+                   start.make_link
+                       ? Transfer::StartOver(start.make_link, options, facts, pool, on_event,
+                                             std::move(make_copier))
+                       : Transfer::Start(options, facts, pool, on_event, std::move(make_copier)));
   announce_.transfer = {.incarnation = announce_.incarnation, .address = transfer_->address()};
 
   RouterStreamsOptions routers;
@@ -121,6 +132,11 @@ absl::Status Worker::Connect(const TransferOptions& options, const WorkerStart& 
 }
 
 Worker::~Worker() { Stop(); }
+
+void Worker::TellLost(const std::string& why) {
+  BATON_CHECK(lost_ != nullptr);
+  if (!is_lost_.exchange(true)) lost_(why);
+}
 
 WorkerMetrics Worker::metrics() const {
   WorkerMetrics metrics = engine_->metrics();

@@ -3,6 +3,7 @@
 // One thread calls Start and Stop.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,17 +41,21 @@ class Worker {
   // Refuses new requests; running ones go on to their end. Any thread. `drained` is called once,
   // when nothing runs here any more, on the engine thread: it must only post.
   void Drain(std::function<void()> drained) { engine_->Drain(std::move(drained)); }
-  // Cancels everything, joins all threads; every page is back in the pool afterwards (CHECKed).
+  // Cancels everything, joins all threads; every page is back in the pool afterwards (CHECKed). Not
+  // once WorkerStart::lost was called: what is under way never ends.
   void Stop();
 
  private:
   Worker(const WorkerOptions& options, const WorkerStart& start,
          const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
          std::unique_ptr<KvPool> pool);
+  void TellLost(const std::string& why);  // any thread
   absl::Status Connect(const TransferOptions& options, const WorkerStart& start);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvPool> pool_;
+  const WorkerStart::TellsWhy lost_;
+  std::atomic<bool> is_lost_ = false;
   WorkerAnnounce announce_;
   std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<Transfer> transfer_;

@@ -137,6 +137,7 @@ void WorkerCore::Begin(PartRequest request, SharedGrammar grammar) {
 
 // Each event goes to those that have an `On` for its type.
 void WorkerCore::Handle(TransferEvent event) {
+  if (ports_.event_taken) ports_.event_taken();
   const absl::Time now = ports_.clock();
   const auto offer = [now]<typename Object, typename Event>(Object& to, Event& e) {
     if constexpr (Takes<Object, Event>) to.On(e, now);
@@ -191,6 +192,7 @@ void WorkerCore::Abandon() {
 
 bool WorkerCore::Turn() {
   steps_.Complete();
+  if (LooksLost()) return false;
   const absl::Time now = ports_.clock();
   prefill_.prompts().OnTime(now);
   decode_.OnTime(now);
@@ -208,6 +210,16 @@ bool WorkerCore::Turn() {
   lines_.Send(ports_.report);
   AwaitNext();
   return has_pages_to_tell || (goes_on && steps_.has_room());
+}
+
+bool WorkerCore::LooksLost() {
+  if (is_lost_) return true;
+  const std::optional<std::string> why = backend_->lost();
+  if (!why) return false;
+  is_lost_ = true;
+  BATON_CHECK(ports_.lost != nullptr);
+  ports_.lost(*why);
+  return true;
 }
 
 void WorkerCore::AwaitNext() {
@@ -281,6 +293,7 @@ WorkerLoad WorkerCore::Load() const {
 }
 
 absl::Time WorkerCore::NextDeadline() const {
+  if (is_lost_) return absl::InfiniteFuture();
   return std::min({lines_.LoadDue(), decode_.NextDeadline(), prefill_.prompts().NextDeadline()});
 }
 

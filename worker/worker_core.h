@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -73,6 +74,11 @@ struct WorkerPorts {
   std::function<void(absl::Duration)> expect{};
   // Has Turn called soon; called on any thread. Null: the engine computes on return.
   std::function<void()> wake{};
+  // Told before an event of the transfer room is handled, once for each. Null: nobody asks.
+  std::function<void()> event_taken{};
+  // Told once why the engine is lost (Backend::lost): no turn does anything any more. Null: the
+  // engine cannot be lost.
+  std::function<void(const std::string& why)> lost{};
 };
 
 class WorkerCore {
@@ -91,11 +97,15 @@ class WorkerCore {
   bool Turn();
   absl::Time NextDeadline() const;
 
-  void Drain();          // finish what runs, refuse what comes
-  void Close();          // cancel everything, lend nothing more
-  bool IsQuiet() const;  // no request has a part here, and the engine is idle
+  void Drain();                              // finish what runs, refuse what comes
+  void Close();                              // cancel everything, lend nothing more
+  bool IsQuiet() const;                      // no request has a part here, and the engine is idle
+  bool is_lost() const { return is_lost_; }  // the engine is
   // True if the engine may still write memory of this object.
   bool has_under_way() const { return steps_.has_under_way(); }
+  // Tell of what is under way: the fence that comes next, and how long all of it should take.
+  Fence next_fence() const { return has_under_way() ? steps_.next() : Fence{}; }
+  absl::Duration expected() const { return steps_.expected(); }
   void Abandon();  // the transfer room is gone: CHECKs that every page came back
   WorkerMetrics metrics() const;
   const PrefixIndex* index() const { return index_ ? &*index_ : nullptr; }  // null: none
@@ -105,6 +115,7 @@ class WorkerCore {
   void Begin(PartRequest request, SharedGrammar grammar);
   void CancelAllOf(RouterId router);
   void LendPages();
+  bool LooksLost();  // finds out whether the engine is lost
   void AwaitNext();  // has itself woken when the next of what is under way is reached
   void TakeEffects();
   // Does what the core asks for.
@@ -128,6 +139,7 @@ class WorkerCore {
   WorkerMetrics metrics_;  // its counters, and of its load what is no other object's
   EngineSteps steps_;
   Fence awaited_;  // the last one that AwaitNext asked for
+  bool is_lost_ = false;
 };
 
 }  // namespace baton

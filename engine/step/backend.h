@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,10 @@ class Backend {
   virtual void WakeAt(Fence fence, const std::function<void()>& wake);
   // Returns when no `wake` is running; calls none afterwards.
   virtual void StopWaking() {}
+  // Why nothing is computed any more, as the last call of `reached` found it; it stays. Every fence
+  // counts as reached then, and what was under way has no results: ask after `reached`, before a
+  // result is read. Empty: the engine computes.
+  virtual std::optional<std::string> lost() const { return std::nullopt; }
 
   // ---- memory ----
 

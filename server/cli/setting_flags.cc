@@ -28,6 +28,8 @@ constexpr ShortName kShortNames[] = {
     {"--max-model-len", "model.max_context"},
     {"--ctx-size", "model.max_context"},
     {"--dtype", "model.dtype"},
+    {"--device", "model.device"},
+    {"--gpu-memory-utilization", "model.gpu_memory_utilization"},
     {"--isa", "model.isa"},
     {"--page-tokens", "model.page_tokens"},
     {"--block-size", "model.page_tokens"},

@@ -57,6 +57,14 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
                  "none");
 }
 
+void DeclareDevice(DeviceConfig* device, Settings* settings) {
+  settings->Text("model.device", &device->name,
+                 "where workers compute: cpu; cuda or cuda:INDEX, for which this version has no "
+                 "engine yet");
+  settings->Number("model.gpu_memory_utilization", &device->memory_share, 0.01, 1,
+                   "share of a GPU's memory that a worker may use");
+}
+
 void DeclareCluster(ClusterConfig* cluster, Settings* settings) {
   settings->Bool("cluster.colocated", &cluster->colocated,
                  "every worker does both phases (decode.workers of them)");
@@ -130,6 +138,7 @@ Config::Config() {
 void DeclareSettings(Config* config, Settings* settings) {
   DeclareSections(settings);
   DeclareModel(&config->model, settings);
+  DeclareDevice(&config->device, settings);
   DeclareServer(&config->server, settings);
   DeclareRouterProcess(&config->router, settings);
   DeclareWorkers("prefill", &config->prefill, settings);

@@ -57,6 +57,12 @@ struct WorkerConfig {
   WorkerOptions worker;
 };
 
+// Where workers compute.
+struct DeviceConfig {
+  std::string name = "cpu";   // or cuda, cuda:INDEX
+  double memory_share = 0.9;  // of a GPU's memory: weights, KV and all else
+};
+
 struct ClusterConfig {
   bool colocated = false;
   std::string router;    // host:port of the router's control address (single roles)
@@ -73,6 +79,7 @@ struct Config {
   RouterConfig router;
   WorkerConfig prefill, decode;
   ClusterConfig cluster;
+  DeviceConfig device;
   TracingOptions tracing;
   LabConfig lab;
   std::string log_level = "info";

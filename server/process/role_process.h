@@ -20,7 +20,9 @@ struct RoleConfig {
 };
 
 // Both return the exit status: 0 after an orderly end, 2 if the role cannot start; the log says
-// why.
+// why. A worker whose device is lost ends with kExitLost; one whose emulated device found faults,
+// with kExitFindings.
+inline constexpr int kExitLost = 3, kExitFindings = 4;
 int RunRouter(const RoleConfig& process);
 int RunWorker(const RoleConfig& process, Role role);
 

@@ -17,6 +17,7 @@
 #include "engine/step/backend.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/protocol/networks.h"
+#include "lab/emulated_engine.h"
 #include "lab/paced_link.h"
 #include "lab/whole_planes.h"
 #include "proto/control_channel.h"
@@ -25,6 +26,7 @@
 #include "server/access/key_file_watch.h"
 #include "server/config/model_folder.h"
 #include "server/process/cluster_certificate_watch.h"
+#include "server/process/compute_device.h"
 #include "server/process/partition_file.h"
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
@@ -129,6 +131,13 @@ absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
   return certificate;
 }
 
+// Ends the process at once: what is under way on the device never ends, so nothing is unwound. The
+// routers see their streams end, and go on elsewhere.
+void ExitLost(const std::string& why) {
+  LogError("the device is lost (%s): this worker ends, and its requests go on at others", why);
+  ::_exit(kExitLost);
+}
+
 absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   const Config& config = process.config;
   WorkerStart start;
@@ -152,6 +161,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
       Paced([host = config.cluster.worker_host, ports] { return MakeUcxLink(host, ports); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
   if (!config.lab.cuts_through) start.filter = std::make_shared<WholePlanes>();
+  start.lost = ExitLost;
   start.compile_grammar = WorkerGrammars(config.model.path);
   ASSIGN_OR_RETURN(start.kv_bytes, KvBytes(config, role));
   if (start.role != Role::kDecode)
@@ -213,6 +223,17 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
+// Puts an emulated device between the engine and the worker.
+absl::StatusOr<std::unique_ptr<EmulatedEngine>> Emulate(const LabConfig::Device& device,
+                                                        WorkerStart* start,
+                                                        std::unique_ptr<Backend>* backend) {
+  ASSIGN_OR_RETURN(std::unique_ptr<EmulatedEngine> engine,
+                   EmulatedEngine::Create(std::move(*backend), device, start->kv_bytes));
+  engine->AddTo(start);
+  *backend = engine->TakeBackend();
+  return engine;
+}
+
 }  // namespace
 
 int64_t ChooseKvBytes(const KvSizing& sizing) {
@@ -225,7 +246,9 @@ int RunWorker(const RoleConfig& process, Role role) {
   Config config = process.config;  // takes live values
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
-  const auto start = StartOf(process, role);
+  const absl::Status device = CheckDevice(config.device.name, PluginBesideProgram());
+  if (!device.ok()) return Fail(device);
+  auto start = StartOf(process, role);
   if (!start.ok()) return Fail(start.status());
   EventLoop loop;
   std::function<void()> reload;
@@ -235,6 +258,12 @@ int RunWorker(const RoleConfig& process, Role role) {
   const WorkerOptions options = OptionsOf(config, role);
   auto backend = LoadLabBackend(options.engine, config.lab.engine, ReportProgress, &reporter);
   if (!backend.ok()) return Fail(backend.status());
+  std::unique_ptr<EmulatedEngine> emulated;
+  if (config.lab.device.is_emulated) {
+    auto made = Emulate(config.lab.device, &*start, &*backend);
+    if (!made.ok()) return Fail(made.status());
+    emulated = *std::move(made);
+  }
   auto worker = Worker::Start(options, *start, *std::move(backend));
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
@@ -273,7 +302,9 @@ int RunWorker(const RoleConfig& process, Role role) {
 
   loop.Run();
   (*worker)->Stop();
-  return 0;
+  if (emulated == nullptr) return 0;
+  emulated->WorkerStopped();
+  return emulated->findings() == 0 ? 0 : kExitFindings;
 }
 
 }  // namespace baton

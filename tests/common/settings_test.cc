@@ -151,6 +151,7 @@ TEST_CASE("the resolved configuration reads back to the same values") {
   REQUIRE(example.settings.SetFlag("decode.cpus", "a\"b\\c\nd # e", "--decode.cpus").ok());
   REQUIRE(example.settings.SetFlag("decode.timeout", "90s", "--decode.timeout").ok());
   REQUIRE(example.settings.SetFlag("decode.weight", "0.1", "--decode.weight").ok());
+  CHECK(example.settings.Find("decode.weight")->get() == "0.1");
   const std::string text = example.settings.Resolved();
   CHECK(text.find("# --decode.timeout") != std::string::npos);
   Example copy;

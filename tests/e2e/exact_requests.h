@@ -63,6 +63,23 @@ inline std::vector<GenerateRequest> DrawnRequests(int n, int vocab, int max_toke
   return requests;
 }
 
+// Runs the requests and stops the decode worker while all of them decode; others then go on.
+inline std::vector<Outcome> RunAllAndLoseDecode(InProcessCluster* cluster,
+                                                const std::vector<GenerateRequest>& requests) {
+  std::vector<RequestId> ids;
+  for (const GenerateRequest& request : requests) ids.push_back(cluster->Submit(request));
+  for (const RequestId id : ids) REQUIRE(cluster->WaitTokens(id, 3));
+  cluster->StopWorker(2);  // the only worker with role decode
+  std::vector<Outcome> outcomes;
+  size_t attempts = 0;
+  for (const RequestId id : ids) {
+    outcomes.push_back(cluster->WaitEnd(id));
+    attempts += static_cast<size_t>(outcomes.back().end.timeline.attempts);
+  }
+  REQUIRE(attempts > requests.size());
+  return outcomes;
+}
+
 inline absl::StatusOr<SharedGrammar> CompileHashGrammar(const GrammarSpec& spec) {
   return HashGrammarOf(spec, kGrammarVocab);
 }

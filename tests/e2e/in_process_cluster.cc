@@ -49,6 +49,21 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
     auto backend = LoadBackend(worker.engine);
     INFO(backend.status().ToString());
     REQUIRE(backend.ok());
+    if (options.device.is_emulated) {
+      const int64_t kv_bytes = start.kv_pages * (*backend)->kv_layout().page_bytes;
+      auto device = EmulatedEngine::Create(*std::move(backend), options.device, kv_bytes);
+      INFO(device.status().ToString());
+      REQUIRE(device.ok());
+      devices_.push_back(*std::move(device));
+      devices_.back()->AddTo(&start);
+      backend = devices_.back()->TakeBackend();
+      if (options.wrap_copier)
+        start.make_copier = [make = start.make_copier, wrap = options.wrap_copier](
+                                const PoolView& pool, std::function<void()> wake,
+                                WorkerStart::TellsWhy lost) {
+          return wrap(make(pool, std::move(wake), std::move(lost)));
+        };
+    }
     auto made = Worker::Start(worker, start, *std::move(backend));
     INFO(made.status().ToString());
     REQUIRE(made.ok());
@@ -60,7 +75,21 @@ InProcessCluster::InProcessCluster(const InProcessOptions& options) {
 
 InProcessCluster::~InProcessCluster() { Stop(); }
 
+void InProcessCluster::StopWorker(int i) {
+  if (workers_[i] == nullptr) return;
+  workers_[i]->Stop();
+  if (!devices_.empty()) devices_[i]->WorkerStopped();
+  workers_[i].reset();
+}
+
+int64_t InProcessCluster::findings() const {
+  int64_t sum = 0;
+  for (const auto& device : devices_) sum += device->findings();
+  return sum;
+}
+
 void InProcessCluster::Stop() {
+  for (int i = 0; i < n_workers(); ++i) StopWorker(i);
   workers_.clear();
   StopRouter();
 }

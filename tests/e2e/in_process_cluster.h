@@ -2,10 +2,12 @@
 // them. For tests that need the inside of the processes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "lab/emulated_engine.h"
 #include "tests/e2e/in_process_router.h"
 #include "worker/worker.h"
 
@@ -24,6 +26,9 @@ struct InProcessOptions {
   GrammarCompilerFn compile_grammar;
   int routers = 1;             // all workers are those of each
   bool withhold_acks = false;  // by the KV links of all workers (tests/support/withheld_acks.h)
+  LabConfig::Device device{};  // of each worker, if it is emulated
+  // Makes what copies KV of what would, on devices; null: the copier itself.
+  std::function<std::unique_ptr<CellCopier>(std::unique_ptr<CellCopier>)> wrap_copier;
 };
 
 class InProcessCluster {
@@ -42,13 +47,16 @@ class InProcessCluster {
   InProcessRouter& router(int i) { return *routers_[i]; }
   Worker& worker(int i) { return *workers_[i]; }
   int n_workers() const { return static_cast<int>(workers_.size()); }
-  void StopWorker(int i) { workers_[i].reset(); }
+  void StopWorker(int i);
+  // Counts what the emulated devices have found while their workers ran.
+  int64_t findings() const;
   // Stops the control servers while the workers run on.
   void StopRouter();
   void Stop();
 
  private:
   std::vector<std::unique_ptr<InProcessRouter>> routers_;
+  std::vector<std::unique_ptr<EmulatedEngine>> devices_;  // of the workers, or none
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

@@ -32,12 +32,18 @@ absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::StartRouter(
   return Run("router", std::move(args), "listening on ", absl::Seconds(60));
 }
 
+absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::StartWorker(
+    const std::string& role, std::vector<std::string> args) {
+  return Run(role, std::move(args), "metrics on ", absl::Seconds(60));
+}
+
 absl::StatusOr<std::unique_ptr<ServedBaton>> ServedBaton::Run(const std::string& command,
                                                               std::vector<std::string> args,
                                                               const std::string& ready_mark,
                                                               absl::Duration limit) {
   args.insert(args.begin(), {BATON_BINARY, command});
-  if (std::find(args.begin(), args.end(), "--port") == args.end())
+  const bool is_worker = command == "prefill" || command == "decode";
+  if (!is_worker && std::find(args.begin(), args.end(), "--port") == args.end())
     args.insert(args.end(), {"--port", "0"});
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
@@ -131,6 +137,12 @@ pid_t ServedBaton::Child(const std::string& word) const {
 
 absl::StatusOr<int> ServedBaton::Terminate(absl::Duration limit) {
   ::kill(pid_, SIGTERM);
+  const absl::StatusOr<int> status = WaitForEnd(limit);
+  if (status.ok()) return status;
+  return absl::DeadlineExceededError("still running after SIGTERM:\n" + log());
+}
+
+absl::StatusOr<int> ServedBaton::WaitForEnd(absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   int status = 0;
   while (absl::Now() < deadline) {
@@ -141,7 +153,7 @@ absl::StatusOr<int> ServedBaton::Terminate(absl::Duration limit) {
     }
     absl::SleepFor(kLook);
   }
-  return absl::DeadlineExceededError("still running after SIGTERM:\n" + log());
+  return absl::DeadlineExceededError("still running:\n" + log());
 }
 
 }  // namespace baton

@@ -23,6 +23,9 @@ class ServedBaton {
       std::vector<std::string> args, absl::Duration limit = absl::Seconds(60));
   // Runs `baton router ARGS... --port 0` and waits until it listens: workers are the test's own.
   static absl::StatusOr<std::unique_ptr<ServedBaton>> StartRouter(std::vector<std::string> args);
+  // Runs `baton ROLE ARGS...`, a worker, and waits for its metrics address, which is url().
+  static absl::StatusOr<std::unique_ptr<ServedBaton>> StartWorker(const std::string& role,
+                                                                  std::vector<std::string> args);
   // Kills the processes that still run, with children.
   ~ServedBaton();
 
@@ -38,6 +41,9 @@ class ServedBaton {
   // Returns the child whose command line contains `word` ("prefill", "decode", "router"); 0: none.
   pid_t Child(const std::string& word) const;
 
+  // Waits for the end of the process by itself. Returns the exit status of waitpid, or an error
+  // after `limit`.
+  absl::StatusOr<int> WaitForEnd(absl::Duration limit);
   // Sends SIGTERM and waits. Returns the exit status of waitpid, or an error after `limit`.
   absl::StatusOr<int> Terminate(absl::Duration limit = absl::Seconds(30));
 

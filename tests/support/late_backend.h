@@ -11,6 +11,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,11 +33,15 @@ class LateBackend : public Backend {
     operations_.front()();
     operations_.pop_front();
     ++done_;
-    std::vector<Wake> due;
-    const auto is_due = [this](const Wake& wake) { return reached(wake.at); };
-    std::copy_if(wakes_.begin(), wakes_.end(), std::back_inserter(due), is_due);
-    std::erase_if(wakes_, is_due);
-    for (const Wake& wake : due) wake.call();
+    WakeDue();
+  }
+  // Executes nothing any more: what is under way, and what is submitted from now on, counts as
+  // done.
+  void Lose(std::string why) {
+    lost_ = std::move(why);
+    done_ += operations_.size();
+    operations_.clear();
+    WakeDue();
   }
   int steps_under_way() const { return n_begun_ - n_sampled_; }
 
@@ -50,6 +56,7 @@ class LateBackend : public Backend {
   int depth() const override { return depth_; }
   Fence submitted() const override { return {done_ + operations_.size()}; }
   bool reached(Fence fence) override { return fence.at <= done_; }
+  std::optional<std::string> lost() const override { return lost_; }
   void WakeAt(Fence fence, const std::function<void()>& wake) override {
     if (reached(fence)) return wake();
     wakes_.push_back({fence, wake});
@@ -131,7 +138,10 @@ class LateBackend : public Backend {
  protected:
   // Each operation is one point of the timeline.
   virtual void Submit(std::function<void()> operation) {
-    operations_.push_back(std::move(operation));
+    if (lost_)
+      ++done_;
+    else
+      operations_.push_back(std::move(operation));
   }
   Backend& inner() { return *inner_; }
 
@@ -140,6 +150,13 @@ class LateBackend : public Backend {
     Fence at;
     std::function<void()> call;
   };
+  void WakeDue() {
+    std::vector<Wake> due;
+    const auto is_due = [this](const Wake& wake) { return reached(wake.at); };
+    std::copy_if(wakes_.begin(), wakes_.end(), std::back_inserter(due), is_due);
+    std::erase_if(wakes_, is_due);
+    for (const Wake& wake : due) wake.call();
+  }
 
   class Arena : public KvArena {
    public:
@@ -196,6 +213,7 @@ class LateBackend : public Backend {
   std::deque<std::function<void()>> operations_;
   uint64_t done_ = 0;
   std::vector<Wake> wakes_;
+  std::optional<std::string> lost_;
   std::vector<int32_t> sampled_;  // tokens of the step sampled last; -1: nobody sampled the row
   bool is_sampled_ = true;        // the step submitted last
   int n_begun_ = 0, n_sampled_ = 0;

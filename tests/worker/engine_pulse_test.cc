@@ -1,11 +1,13 @@
 // The signs of life of an engine thread: turns, their age, and what their steps should take.
 #include "worker/engine_pulse.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <thread>
 
 #include "common/clock.h"
+#include "tests/support/late_backend.h"
 #include "tests/worker/worker_fixture.h"
 #include "worker/engine_thread.h"
 
@@ -35,6 +37,38 @@ class StandingBackend : public HashBackend {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool goes_on_ = false;
+};
+
+// An engine thread with a router, until the end of its scope.
+struct Started {
+  explicit Started(Backend* backend)
+      : pool(std::move(
+            *KvPool::Create(backend->kv_layout(), kPages,
+                            [backend](int64_t bytes) { return backend->NewArena(bytes); }))),
+        engine(Options(), WorkerFacts{.self = kSelf, .max_context = 100}, backend, pool.get(),
+               WorkerPorts{.transfer = [](TransferCommand) {},
+                           .report = [](uint64_t, WorkerReport) {}}) {
+    backend->SetPool(pool.get());
+    engine.Start();
+    REQUIRE(engine.Post(RouterConnected{}));
+  }
+  ~Started() {
+    engine.Close();
+    engine.CollectPages();
+  }
+  void Compute(const std::vector<int32_t>& prompt) {
+    PrefillRequest request{.request_id = 1, .epoch = 1, .tokens = prompt};
+    SetWhole(&request, {}, {});
+    REQUIRE(engine.Post(RouterMessages{{request}}));
+  }
+  static WorkerCoreOptions Options() {
+    WorkerCoreOptions options;
+    options.decode.max_batch = 4;
+    return options;
+  }
+
+  std::unique_ptr<KvPool> pool;
+  EngineThread engine;
 };
 
 bool WaitUntil(const std::function<bool()>& condition) {
@@ -97,19 +131,10 @@ TEST_CASE("steps should take what steps before them took; the first ones have mo
 
 TEST_CASE("an engine thread that stands still in a step is seen by other threads") {
   StandingBackend backend;
-  auto pool = std::move(*KvPool::Create(backend.kv_layout(), kPages));
-  backend.SetPool(pool.get());
-  WorkerCoreOptions options;
-  options.decode.max_batch = 4;
-  EngineThread engine(
-      options, WorkerFacts{.self = kSelf, .max_context = 100}, &backend, pool.get(),
-      WorkerPorts{.transfer = [](TransferCommand) {}, .report = [](uint64_t, WorkerReport) {}});
-  engine.Start();
-  REQUIRE(engine.Post(RouterConnected{}));
+  Started started(&backend);
+  EngineThread& engine = started.engine;
   CHECK(WaitUntil([&] { return engine.turn().turns > 0 && engine.turn().age_us == 0; }));
-  PrefillRequest request{.request_id = 1, .epoch = 1, .tokens = Tokens(20, 3)};
-  SetWhole(&request, {}, {});
-  REQUIRE(engine.Post(RouterMessages{{request}}));
+  started.Compute(Tokens(20, 3));
   CHECK(WaitUntil([&] { return engine.turn().age_us > 50'000; }));
   const EngineTurn standing = engine.metrics().engine;
   CHECK(standing.expected_us == 10'000'000);
@@ -119,8 +144,38 @@ TEST_CASE("an engine thread that stands still in a step is seen by other threads
   backend.GoOn();
   CHECK(WaitUntil([&] { return engine.turn().age_us == 0; }));
   CHECK(engine.turn().turns > standing.turns);
-  engine.Close();
-  engine.CollectPages();
+}
+
+// Computes nothing before it is told to.
+class HangingBackend : public LateBackend {
+ public:
+  HangingBackend() : LateBackend(MakeHash(), 2) {}
+  bool reached(Fence fence) override {
+    while (goes_on && has_work()) Execute();
+    return LateBackend::reached(fence);
+  }
+  std::atomic<bool> goes_on = false;
+
+ private:
+  static std::unique_ptr<Backend> MakeHash() {
+    auto hash = std::make_unique<HashBackend>(kPageTokens, kLayers);
+    hash->set_limits({.max_step_tokens = 64});
+    return hash;
+  }
+};
+
+TEST_CASE("an engine that computes later and gets nowhere is seen, though messages come in") {
+  HangingBackend backend;
+  Started started(&backend);
+  EngineThread& engine = started.engine;
+  started.Compute(Tokens(20, 3));
+  const auto poke = [&] {
+    return engine.Post(RouterMessages{{CancelRequest{.request_id = 9, .epoch = 1}}});
+  };
+  CHECK(WaitUntil([&] { return poke() && engine.turn().age_us > 50'000; }));
+  CHECK(engine.turn().expected_us >= 10'000'000);  // of a step that has not been measured
+  backend.goes_on = true;
+  CHECK(WaitUntil([&] { return poke() && engine.turn().age_us < 50'000; }));
 }
 
 }  // namespace baton

@@ -29,7 +29,11 @@ class DeviceBackend : public Backend {
   static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(Device& device, DeviceModel model,
                                                                const DeviceBackendOptions& options);
 
-  const std::optional<std::string>& lost() const { return timeline_.lost(); }
+  // Makes what is submitted to the stream later wait for the fence. Any thread. Unavailable: the
+  // device is lost or has refused something, and the fence is never reached.
+  absl::Status WaitFor(Fence fence, DeviceStream stream) {
+    return timeline_.WaitFor(fence, stream);
+  }
 
   const ModelDesc& model() const override { return *model_.desc; }
   const KvLayout& kv_layout() const override { return model_.layout; }
@@ -44,6 +48,7 @@ class DeviceBackend : public Backend {
   bool reached(Fence fence) override { return timeline_.reached(fence); }
   void WakeAt(Fence fence, const std::function<void()>& wake) override;
   void StopWaking() override { timeline_.StopWaking(); }
+  std::optional<std::string> lost() const override { return timeline_.lost(); }
 
   absl::StatusOr<std::unique_ptr<KvArena>> NewArena(int64_t bytes) override;
   void SetPool(KvPool* pool) override;

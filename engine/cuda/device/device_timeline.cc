@@ -11,7 +11,9 @@ DeviceTimeline::DeviceTimeline(Device& device, DeviceStream compute)
     : device_(device), compute_(compute), notify_(device.NewStream("notify")) {}
 
 void DeviceTimeline::Check(const absl::Status& status) {
-  if (!status.ok() && !lost_) lost_ = std::string(status.message());
+  if (status.ok() || lost_) return;
+  const std::lock_guard lock(mutex_);
+  lost_ = std::string(status.message());
 }
 
 DeviceEvent DeviceTimeline::TakeEvent() {
@@ -24,17 +26,23 @@ DeviceEvent DeviceTimeline::TakeEvent() {
 void DeviceTimeline::Submitted(std::function<void()> deliver) {
   const DeviceEvent event = TakeEvent();
   Check(device_.Record(event, compute_));
+  const std::lock_guard lock(mutex_);
   under_way_.push_back({++submitted_, event, std::move(deliver)});
 }
 
 void DeviceTimeline::Advance() {
   while (!under_way_.empty() && (device_.reached(under_way_.front().event) || lost_)) {
     // Asked after the event, which a lost device reaches, too.
-    if (!lost_) lost_ = device_.lost();
-    Submission front = std::move(under_way_.front());
-    under_way_.pop_front();
-    free_events_.push_back(front.event);
-    reached_ = front.at;
+    if (const std::optional<std::string> why = device_.lost()) Check(absl::UnavailableError(*why));
+    Submission front;
+    {
+      const std::lock_guard lock(mutex_);
+      front = std::move(under_way_.front());
+      under_way_.pop_front();
+      if (reached_event_) free_events_.push_back(*reached_event_);
+      reached_event_ = front.event;
+      reached_ = front.at;
+    }
     if (front.deliver != nullptr) front.deliver();
     if (lost_) dropped_.push_back(std::move(front));
   }
@@ -58,6 +66,17 @@ void DeviceTimeline::WakeAt(Fence fence, const std::function<void()>& wake) {
   });
   Check(status);
   if (!status.ok()) wake();  // nobody else will
+}
+
+absl::Status DeviceTimeline::WaitFor(Fence fence, DeviceStream stream) {
+  const std::lock_guard lock(mutex_);
+  BATON_CHECK(fence.at <= submitted_);
+  if (lost_) return absl::UnavailableError(*lost_);
+  const auto submission =
+      std::lower_bound(under_way_.begin(), under_way_.end(), fence.at,
+                       [](const Submission& one, uint64_t at) { return one.at < at; });
+  if (fence.at > reached_) return device_.Wait(stream, submission->event);
+  return reached_event_ ? device_.Wait(stream, *reached_event_) : absl::OkStatus();
 }
 
 void DeviceTimeline::StopWaking() {

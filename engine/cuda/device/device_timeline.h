@@ -1,6 +1,6 @@
 // The fences of a backend on a device (Backend::submitted): each submission has an event behind it,
-// and what is to happen when it is reached. Engine thread, but for the wakes, which a thread of the
-// device calls.
+// and what is to happen when it is reached. Engine thread, but for WaitFor, and for the wakes,
+// which a thread of the device calls.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,9 @@ class DeviceTimeline {
   bool reached(Fence fence);
   void WakeAt(Fence fence, const std::function<void()>& wake);
   void StopWaking();
+  // Makes what is submitted to the stream later wait for the fence. Any thread. Unavailable: the
+  // fence is never reached, because the device is lost or has refused something.
+  absl::Status WaitFor(Fence fence, DeviceStream stream);
   // Blocks until everything is reached and nothing is executed any more. For ends, tests and
   // benchmarks.
   void Finish();
@@ -59,10 +62,14 @@ class DeviceTimeline {
 
   Device& device_;
   const DeviceStream compute_, notify_;
+  std::mutex mutex_;  // of what WaitFor reads; the engine thread alone changes it
   std::deque<Submission> under_way_;
   // Counted as reached since an error; the device may still execute them, and what they own stays.
   std::vector<Submission> dropped_;
   std::vector<DeviceEvent> free_events_;
+  // The event of what was reached last: waiting for it takes no time, and puts what waits behind
+  // all that was reached.
+  std::optional<DeviceEvent> reached_event_;
   uint64_t submitted_ = 0, reached_ = 0;
   std::optional<std::string> lost_;
   const std::shared_ptr<Wakes> wakes_ = std::make_shared<Wakes>();

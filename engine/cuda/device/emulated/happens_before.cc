@@ -173,8 +173,14 @@ void HappensBefore::Report(std::string finding) {
   Add(std::move(finding));
 }
 
+void HappensBefore::OnReport(std::function<void(const std::string&)> told) {
+  const std::lock_guard lock(mutex_);
+  told_ = std::move(told);
+}
+
 void HappensBefore::Add(std::string finding) {
   ++total_;
+  if (told_ != nullptr) told_(finding);
   if (reports_.size() < kReports) reports_.push_back(std::move(finding));
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -60,6 +61,9 @@ class HappensBefore {
   int64_t total() const;
   // Adds a finding of another kind, to have all in one list.
   void Report(std::string finding);
+  // Has `told` called with each finding from now on, on the thread that finds it, which calls
+  // nothing of this object meanwhile.
+  void OnReport(std::function<void(const std::string&)> told);
 
  private:
   struct Past {  // an access
@@ -95,6 +99,7 @@ class HappensBefore {
   std::map<uintptr_t, Owner> owners_;
   std::vector<std::string> reports_;
   int64_t total_ = 0;
+  std::function<void(const std::string&)> told_;
 };
 
 }  // namespace baton

@@ -1,0 +1,57 @@
+#include "server/process/compute_device.h"
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "engine/cuda/plugin_loader.h"
+
+namespace baton {
+namespace {
+
+constexpr unsigned kMaxIndex = 1023;
+
+// The index of "cuda" or "cuda:INDEX"; empty: it is neither.
+std::optional<int> IndexOf(std::string_view device) {
+  constexpr std::string_view kCuda = "cuda", kFirst = "cuda:";
+  if (device == kCuda) return 0;
+  if (!device.starts_with(kFirst)) return std::nullopt;
+  const std::string_view digits = device.substr(kFirst.size());
+  unsigned index = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, index);
+  if (digits.empty() || stop != end || error != std::errc() || index > kMaxIndex)
+    return std::nullopt;
+  return static_cast<int>(index);
+}
+
+}  // namespace
+
+absl::Status CheckDevice(const std::string& device, const std::string& plugin) {
+  if (device == "cpu") return absl::OkStatus();
+  const std::optional<int> index = IndexOf(device);
+  if (!index)
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "model.device: \"%s\" is no device: use cpu, cuda, or cuda:1 for the second GPU", device));
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrFormat("model.device: %s cannot be used: %s; or "
+                                                       "use --device cpu",
+                                                       device, status.message()));
+  };
+  const absl::StatusOr<CudaPlugin> cuda = CudaPlugin::Load(plugin);
+  if (!cuda.ok()) return named(cuda.status());
+  const absl::StatusOr<BatonCudaDevice> gpu = cuda->Open(*index);
+  if (!gpu.ok()) return named(gpu.status());
+  return named(absl::UnimplementedError(
+      absl::StrFormat("this version has no engine for GPU %d (%s)", *index, gpu->name)));
+}
+
+std::string PluginBesideProgram() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (program.parent_path() / "libbaton_cuda.so").string();
+}
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+// The device that a user names: what cannot compute is refused by name, with what to change.
+#include "server/process/compute_device.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+using Catch::Matchers::Contains;
+
+absl::Status Refused(const std::string& device, const std::string& plugin) {
+  const absl::Status status = CheckDevice(device, plugin);
+  REQUIRE_FALSE(status.ok());
+  CHECK_THAT(std::string(status.message()), Contains("model.device: "));
+  return status;
+}
+
+TEST_CASE("the CPU needs no plugin") { CHECK(CheckDevice("cpu", "/nowhere/plugin.so").ok()); }
+
+TEST_CASE("a word that is no device is told with those that are") {
+  for (const char* device : {"", "gpu", "CUDA", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda:1 ",
+                             "cuda1", "cuda:9999999999", "cuda:1024", "cpu:0"}) {
+    CAPTURE(device);
+    const absl::Status status = Refused(device, "/nowhere/plugin.so");
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(std::string(status.message()), Contains("use cpu, cuda, or cuda:1"));
+  }
+}
+
+TEST_CASE("a plugin that is missing, foreign or of another build is told") {
+  const absl::Status missing = Refused("cuda", "/nowhere/plugin.so");
+  CHECK(missing.code() == absl::StatusCode::kNotFound);
+  CHECK_THAT(std::string(missing.message()), Contains("cuda cannot be used: ") &&
+                                                 Contains("/nowhere/plugin.so") &&
+                                                 Contains("; or use --device cpu"));
+  const absl::Status foreign = Refused("cuda:1", BATON_FOREIGN_LIBRARY);
+  CHECK(foreign.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(foreign.message()), Contains("is not Baton's CUDA plugin"));
+  const absl::Status other = Refused("cuda:1", BATON_OTHER_PLUGIN);
+  CHECK_THAT(std::string(other.message()), Contains("is of another build"));
+}
+
+#ifdef BATON_CUDA_PLUGIN
+TEST_CASE("this build's plugin tells what the machine lacks, or that no engine uses its GPU") {
+  const absl::Status status = Refused("cuda", BATON_CUDA_PLUGIN);
+  INFO(status.ToString());
+  CHECK((status.code() == absl::StatusCode::kFailedPrecondition ||
+         status.code() == absl::StatusCode::kUnimplemented));
+  CHECK(Refused("cuda:1023", BATON_CUDA_PLUGIN).code() == absl::StatusCode::kFailedPrecondition);
+}
+#endif
+
+TEST_CASE("the plugin is looked for beside the program") {
+  CHECK_THAT(PluginBesideProgram(), Contains("/libbaton_cuda.so") && Contains("/tests/server/"));
+}
+
+}  // namespace
+}  // namespace baton
