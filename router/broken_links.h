@@ -26,7 +26,7 @@ class BrokenLinks {
   void OnWhole(Incarnation source, Incarnation sink) { links_.erase({source, sink}); }
   void Leave(Incarnation worker);
 
-  bool empty() const { return links_.empty(); }
+  int size() const { return static_cast<int>(links_.size()); }
   // Sinks that `source` is not to hand over to now, ascending.
   std::vector<Incarnation> From(Incarnation source, absl::Time now) const;
 

@@ -107,6 +107,7 @@ ClusterView Router::View() const {
   view.recomputed_tokens = recomputed_tokens_;
   view.preemptions = preemptions_;
   view.page_tokens = cluster_.members.page_tokens();
+  view.broken_links = cluster_.broken_links.size();
   view.desired_prefill = cluster_.sizing.prefill();
   view.desired_decode = cluster_.sizing.decode();
   cluster_.members.FillView(&view);

@@ -62,6 +62,8 @@ std::vector<MetricRow<FrontView>> ViewRows(const MetricLabels& vllm, const Metri
        [](const View& view) { return view.cluster.decode_workers; }},
       {RouterMetric("baton_workers_standing"), own,
        [](const View& view) { return view.cluster.standing_workers; }},
+      {RouterMetric("baton_links_broken"), own,
+       [](const View& view) { return view.cluster.broken_links; }},
       {RouterMetric("baton_relay_ranks_replaced_total"), own,
        [](const View& view) { return view.cluster.ranks_replaced; }},
       {RouterMetric("baton_relay_sinks_replaced_total"), own,

@@ -57,11 +57,12 @@ TEST_CASE("a link is whole again once KV came over it or one of its workers left
   CHECK(links.From(kSource, At(0)) == Sinks{kSink, kSink + 1});
   links.OnWhole(kSource, kSink);
   CHECK(links.From(kSource, At(0)) == Sinks{kSink + 1});
+  CHECK(links.size() == 1);
   links.Leave(kSink + 1);
-  CHECK(links.empty());
+  CHECK(links.size() == 0);
   links.OnBroken(kSource, kSink, At(0));
   links.Leave(kSource);
-  CHECK(links.empty());
+  CHECK(links.size() == 0);
 }
 
 TEST_CASE("requests after a broken handoff take another pair until one finds the link whole") {
@@ -78,6 +79,7 @@ TEST_CASE("requests after a broken handoff take another pair until one finds the
     r.Cancel(r.Submit(20, 4));
     CHECK(r.LastDecodeWorker() == other);
   }
+  CHECK(r.router.View().broken_links == 1);
 
   for (int second = 0; second < 5; ++second) {
     r.Advance(absl::Seconds(1));
@@ -89,6 +91,7 @@ TEST_CASE("requests after a broken handoff take another pair until one finds the
   CHECK(r.LastDecodeWorker() == other);  // one tries
   REQUIRE(r.Report(kP1, {Token(trial, 20, 7)}).ok());
   REQUIRE(r.Report(cut, {Token(trial, 21, 8)}).ok());
+  CHECK(r.router.View().broken_links == 0);
   r.Cancel(trial);
   std::set<Incarnation> chosen;
   for (int i = 0; i < 2; ++i) {

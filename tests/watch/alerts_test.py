@@ -175,7 +175,7 @@ class Alerts(unittest.TestCase):
 
     # --- faults
 
-    @fires("BatonDown", "BatonWorkersLost", also=["BatonHandoffsFail"])
+    @fires("BatonDown", "BatonWorkersLost", also=["BatonHandoffsFail", "BatonLinkBroken"])
     def test_killed_worker(self):
         served = self.serve("--prefill", "1", "--decode", "2")
         with self.clients(served.url, 3):
@@ -216,7 +216,7 @@ class Alerts(unittest.TestCase):
                 self.assertFires()
             self.assertEnds()
 
-    @fires("BatonErrors", also=["BatonDown", "BatonWorkersLost", "BatonHandoffsFail"])
+    @fires("BatonErrors", also=["BatonDown", "BatonWorkersLost", "BatonHandoffsFail", "BatonLinkBroken"])
     def test_failing_requests(self):
         """Workers die again and again, and each request may lose one of them alone."""
         served = self.serve("--prefill", "1", "--decode", "2", "--router.max_lost_attempts=1")
@@ -257,17 +257,17 @@ class Alerts(unittest.TestCase):
         with self.crowd(served.url, 6 * [{"prompt": [1, 2, 3], "max_tokens": 50}]):  # it has no tokenizer
             self.assertFires(seconds=180)  # a router knows nothing of it in its first minute
 
-    @fires("BatonHandoffsFail")
+    @fires("BatonLinkBroken", "BatonHandoffsFail")
     def test_hanging_link(self):
-        """No KV gets into one of two workers, as in a black hole: its link's thread stands."""
-        served = self.serve("--prefill", "1", "--decode", "2", "--router.local=false")
+        """No KV gets into the decode worker, as in a black hole: its link's thread stands."""
+        served = self.serve("--prefill", "1", "--decode", "1")
         with self.clients(served.url, 3):
             self.assertSilent(5)
             with stopped_thread(served.children("decode")[0], "baton-link"):
                 self.assertFires()
             self.assertEnds()
 
-    @fires("BatonKvDamaged")
+    @fires("BatonKvDamaged", also=["BatonHandoffsFail", "BatonLinkBroken"])
     def test_flipped_bits(self):
         library = self.folder / "flips_bits.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, ROOT / "tests/watch/flips_bits.c", "-ldl"],
