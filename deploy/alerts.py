@@ -69,7 +69,7 @@ ALERTS = [
     alert("BatonQueue", 'sum by (model) (baton_queue_depth) > 10', "5m", "warning",
           "{{ $labels.model }}: {{ $value }} requests wait.",
           {'baton_queue_depth{model="m",stage="route"}': "30x60"}, {'baton_queue_depth{model="m",stage="route"}': "2x60"}),
-    # On average: a full pool has room for a moment whenever an answer ends.
+    # A mean, since a full pool has room for a moment whenever an answer ends.
     alert("BatonKvFull", "avg_over_time(baton_kv_usage_ratio[5m]) > 0.9", "1m", "warning",
           "{{ $labels.model }}: decode workers have no room for KV.",
           {'baton_kv_usage_ratio{model="m"}': "0.99x60"}, {'baton_kv_usage_ratio{model="m"}': "0.7x60"},
@@ -97,7 +97,7 @@ ALERTS = [
           {'baton_handoffs_failed_total{model="m"}': "0+1x60", 'baton_handoffs_committed_total{model="m"}': "0+10x60"},
           {'baton_handoffs_failed_total{model="m"}': "4x60", 'baton_handoffs_committed_total{model="m"}': "0+10x60"}),
     alert("BatonLinkBroken", "baton_links_broken > 0", "1m", "warning",
-          "{{ $value }} pairs of workers cannot reach each other; requests take others.",
+          "Handoffs between {{ $value }} pairs of workers break again and again; requests take others.",
           {'baton_links_broken{model="m"}': "1x60"}, {'baton_links_broken{model="m"}': "0x60"}),
     alert("BatonKvDamaged", 'increase(baton_kv_chunks_refused_total{reason=~"payload|header|mac"}[10m]) > 0', "0s", "critical",
           "{{ $labels.worker }} got KV that was damaged or changed on its way: {{ $labels.reason }}.",

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Beside the KV: logits, metadata, results, slots. Only addresses until something is allocated.
+// Memory for logits, metadata and results, beside the KV. Addresses alone, until it is allocated.
 constexpr int64_t kOtherBytes = int64_t{8} << 30;
 
 EmulatedOptions OptionsOf(const LabConfig::Device& device, int64_t kv_bytes) {

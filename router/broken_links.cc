@@ -29,7 +29,19 @@ void BrokenLinks::OnUsed(Incarnation source, Incarnation sink, absl::Time now) {
   const auto it = links_.find({source, sink});
   if (it == links_.end() || now < it->second.alone_until) return;
   it->second.is_tried = true;
-  it->second.alone_until = now + kMaxTrial;
+  OfEnds(source, sink,
+         [now](Link& link) { link.alone_until = std::max(link.alone_until, now + kMaxTrial); });
+}
+
+void BrokenLinks::OnWhole(Incarnation source, Incarnation sink) {
+  if (links_.erase({source, sink}) == 0) return;
+  OfEnds(source, sink, [](Link& link) { link.alone_until = absl::InfinitePast(); });
+}
+
+void BrokenLinks::OfEnds(Incarnation source, Incarnation sink,
+                         const std::function<void(Link&)>& visit) {
+  for (auto& [ends, link] : links_)
+    if (ends.first == source || ends.second == sink) visit(link);
 }
 
 void BrokenLinks::Leave(Incarnation worker) {
@@ -38,11 +50,17 @@ void BrokenLinks::Leave(Incarnation worker) {
   });
 }
 
-std::vector<Incarnation> BrokenLinks::From(Incarnation source, absl::Time now) const {
+int BrokenLinks::n_tried_in_vain() const {
+  return static_cast<int>(std::count_if(links_.begin(), links_.end(), [](const auto& link) {
+    return link.second.pause > kFirstPause;
+  }));
+}
+
+std::vector<Incarnation> BrokenLinks::From(Incarnation source, bool may_try, absl::Time now) const {
   std::vector<Incarnation> sinks;
   for (auto it = links_.lower_bound({source, 0}); it != links_.end() && it->first.first == source;
        ++it)
-    if (now < it->second.alone_until) sinks.push_back(it->first.second);
+    if (!may_try || now < it->second.alone_until) sinks.push_back(it->first.second);
   return sinks;
 }
 

@@ -1,9 +1,10 @@
 // Links between two workers over which handoffs broke although both workers are here: cut, or
 // closed to one of them, which no router can see. Plans leave such a link alone for a while; then
-// one request tries it, and the others wait for what that one finds. Part of the Router, on its
-// thread.
+// one request tries it, and the others leave all links of its two ends alone until it has found
+// out: who tries in vain loses seconds. Part of the Router, on its thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -22,13 +23,15 @@ class BrokenLinks {
   // An attempt was sent that uses the link. If the link has been left alone for long enough, this
   // is the one that tries it.
   void OnUsed(Incarnation source, Incarnation sink, absl::Time now);
-  // KV came over the link.
-  void OnWhole(Incarnation source, Incarnation sink) { links_.erase({source, sink}); }
+  // KV came over the link. Others of the same ends may be tried at once.
+  void OnWhole(Incarnation source, Incarnation sink);
   void Leave(Incarnation worker);
 
-  int size() const { return static_cast<int>(links_.size()); }
-  // Sinks that `source` is not to hand over to now, ascending.
-  std::vector<Incarnation> From(Incarnation source, absl::Time now) const;
+  // Links that were tried in vain, and not since in success.
+  int n_tried_in_vain() const;
+  // Sinks that `source` is not to hand over to, ascending. may_try: not those that may be tried
+  // now.
+  std::vector<Incarnation> From(Incarnation source, bool may_try, absl::Time now) const;
 
  private:
   struct Link {
@@ -36,6 +39,9 @@ class BrokenLinks {
     absl::Time alone_until = absl::InfinitePast();
     bool is_tried = false;
   };
+  // Calls visit(link) for those with one of these ends.
+  void OfEnds(Incarnation source, Incarnation sink, const std::function<void(Link&)>& visit);
+
   std::map<std::pair<Incarnation, Incarnation>, Link> links_;
 };
 

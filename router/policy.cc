@@ -44,7 +44,7 @@ std::vector<const Candidate*> Few(std::span<const Candidate> candidates, auto se
 }
 
 // Cost of a handoff over a broken link: the time until that shows, and the next attempt.
-constexpr double kBrokenSeconds = 10;
+constexpr double kBrokenSeconds = 5;
 
 bool IsBroken(Incarnation worker, const Candidate& from) {
   return std::binary_search(from.broken_to.begin(), from.broken_to.end(), worker);
@@ -132,7 +132,6 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
                           PlanKinds kinds) {
   std::vector<Pair> pairs;
   const auto may = [&](const Pair& pair) {
-    if (kinds != PlanKinds::kAll && !pair.HasLink()) return false;
     if (kinds == PlanKinds::kByRole) return pair.IsByRole();
     if (kinds == PlanKinds::kSparing) return IsSparing(pair, spec);
     return kinds == PlanKinds::kAll ||
@@ -146,17 +145,26 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
     if (c.fits_prefill && (spec.prefill_only() || c.fits_decode))
       add({&c, spec.prefill_only() ? nullptr : &c});
   if (spec.prefill_only()) return pairs;
+  const auto may_sink = [](const Candidate& c) {
+    return c.fits_decode && c.role != Role::kPrefill;
+  };
+  const auto n_sinks = std::count_if(candidates.begin(), candidates.end(), may_sink);
   const auto sources = Few(candidates, [&](const Candidate& c) {
     const bool by_role = c.role == Role::kPrefill || kinds != PlanKinds::kByRole;
+    const bool is_cut_off = n_sinks > 0 && std::ssize(c.broken_to) >= n_sinks;
     return c.fits_prefill && c.role != Role::kDecode && by_role
-               ? Seconds(c.ahead_seconds + c.prompt_seconds + c.prompt_delay_seconds)
+               ? Seconds(c.ahead_seconds + c.prompt_seconds + c.prompt_delay_seconds +
+                         (is_cut_off ? kBrokenSeconds : 0))
                : std::nullopt;
   });
-  const auto sinks = Few(candidates, [](const Candidate& c) {
-    return c.fits_decode && c.role != Role::kPrefill
-               ? Seconds(c.room_wait_seconds + c.decode_seconds + c.beside_seconds +
-                         c.row_delay_seconds)
-               : std::nullopt;
+  // Workers that are cut off have no load, and must not be all of the few.
+  const auto sinks = Few(candidates, [&](const Candidate& c) {
+    const bool is_cut_off = std::all_of(sources.begin(), sources.end(), [&c](const auto* source) {
+      return IsBroken(c.worker, *source);
+    });
+    return may_sink(c) ? Seconds(c.room_wait_seconds + c.decode_seconds + c.beside_seconds +
+                                 c.row_delay_seconds + (is_cut_off ? kBrokenSeconds : 0))
+                       : std::nullopt;
   });
   for (const Candidate* const source : sources)
     for (const Candidate* const sink : sinks)
@@ -268,10 +276,8 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
                                PlanKinds kinds, int64_t* counted) {
   const std::vector<Pair> pairs = PairsOf(candidates, spec, kinds);
   if (counted != nullptr) *counted += static_cast<int64_t>(pairs.size());
-  if (pairs.empty())
-    return kinds == PlanKinds::kByRole || kinds == PlanKinds::kSparing
-               ? ChoosePlan(candidates, spec)
-               : std::nullopt;
+  const bool keeps_roles = kinds == PlanKinds::kByRole || kinds == PlanKinds::kSparing;
+  if (pairs.empty()) return keeps_roles ? ChoosePlan(candidates, spec) : std::nullopt;
   std::vector<double> scores;
   for (const Pair& pair : pairs) scores.push_back(ScoreOf(pair, spec));
   const auto min_score = std::min_element(scores.begin(), scores.end());
@@ -288,6 +294,7 @@ std::optional<Plan> ChoosePlan(std::span<const Candidate> candidates, const Atte
     if (scores[i] <= limit && (best == pairs.size() || rank(pairs[i]) < rank(pairs[best])))
       best = i;
   const Pair& pair = pairs[best];
+  if (!pair.HasLink() && keeps_roles) return ChoosePlan(candidates, spec);
   const double next = pair.sink == nullptr ? 0 : pair.sink->step_seconds;
   return Plan{.slices = {{pair.source->worker, spec.n_prompt}},
               .decode = pair.sink == nullptr ? 0 : pair.sink->worker,

@@ -149,7 +149,6 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
                 .cost = CostAt(worker, known),
                 .links = worker.load.links,
                 .sending = account.sending,
-                .broken_to = broken_links_.From(about.incarnation, now),
                 .cpu_group = about.cpu_group,
                 .cpu_share = about.cpu_share,
                 .last_chosen = account.last_chosen};
@@ -198,11 +197,14 @@ std::vector<Candidate> Predictor::Candidates(const AttemptSpec& spec,
                                              const std::vector<Incarnation>& avoid,
                                              absl::Time now) const {
   const KnownCosts known = Known();
+  const bool may_try = avoid.empty();  // a request that has lost an attempt tries no broken link
   std::vector<Candidate> candidates;
   candidates.reserve(members_.all().size());
-  for (const auto& [id, worker] : members_.all())
-    if (worker.takes_work() && std::find(avoid.begin(), avoid.end(), id) == avoid.end())
-      candidates.push_back(Consider(worker, spec, known, now));
+  for (const auto& [id, worker] : members_.all()) {
+    if (!worker.takes_work() || std::find(avoid.begin(), avoid.end(), id) != avoid.end()) continue;
+    candidates.push_back(Consider(worker, spec, known, now));
+    candidates.back().broken_to = broken_links_.From(id, may_try, now);
+  }
   return candidates;
 }
 

@@ -107,7 +107,7 @@ ClusterView Router::View() const {
   view.recomputed_tokens = recomputed_tokens_;
   view.preemptions = preemptions_;
   view.page_tokens = cluster_.members.page_tokens();
-  view.broken_links = cluster_.broken_links.size();
+  view.broken_links = cluster_.broken_links.n_tried_in_vain();
   view.desired_prefill = cluster_.sizing.prefill();
   view.desired_decode = cluster_.sizing.decode();
   cluster_.members.FillView(&view);
@@ -223,15 +223,17 @@ absl::Status Router::On(Incarnation worker, const TokenOut& token, absl::Time no
     if (!outcome->found_more) cluster_.predictor.OnFirstToken(plan, attempt.spec(), outcome->ratio);
     if (outcome->is_as_expected) cluster_.predictor.OnUsualFirstToken(plan, outcome->ratio);
   }
-  if (worker == plan.prefill() && token.position == attempt.spec().n_prompt)
+  const int32_t begin = attempt.spec().n_prompt;
+  // KV is where the first token, or the first one of the decode worker, was computed.
+  if (token.position <= begin + 1)
+    for (const auto& [ticket, hop] : attempt.order().handoffs)
+      if (token.position == begin + (hop.second == plan.decode ? 1 : 0))
+        cluster_.broken_links.OnWhole(hop.first, hop.second);
+  if (worker == plan.prefill() && token.position == begin)
     for (const Incarnation rank : plan.PrefillWorkers())
       cluster_.ledger.OnPrefillComputed(rank, request->id());
   if (worker == plan.decode) {
-    const int32_t begin = attempt.spec().n_prompt;
     if (token.position > begin) cluster_.under_way.Leave(request->id());  // its KV is there
-    if (token.position == begin + 1)
-      for (const auto& [ticket, hop] : attempt.order().handoffs)
-        cluster_.broken_links.OnWhole(hop.first, hop.second);
     cluster_.ledger.OnTokensLeft(worker, request->id(), request->tokens_left());
   }
   if (request->end_reason() || !attempt.Hopeless().ok()) unsettled_.push_back(request->id());

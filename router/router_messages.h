@@ -175,7 +175,7 @@ inline constexpr int kRecomputeReasons = kFailoverCauses + 1;
 struct ClusterView {
   int prefill_workers = 0, decode_workers = 0;  // that take requests
   int standing_workers = 0;                     // whose engines stand still, of any role
-  int broken_links = 0;  // from worker to worker, over which no handoff has come since one broke
+  int broken_links = 0;  // from worker to worker, that were tried in vain since a handoff broke
   int running = 0, waiting = 0;  // requests dispatched, and requests without a worker
   bool draining = false;
   int64_t max_context = 0;                            // the smallest of all workers

@@ -22,8 +22,8 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
     {MetricKind::kGauge, "baton_kv_usage_ratio", "ratio", "model role",
      "Share of the KV pages in use."},
     {MetricKind::kGauge, "baton_links_broken", "links", "model role",
-     "Links from worker to worker over which a handoff broke, and none has come since, though both "
-     "are here."},
+     "Links from worker to worker over which handoffs broke again and again, though both are "
+     "here."},
     {MetricKind::kHistogram, "baton_plan_first_token_seconds", "seconds", "model role kind",
      "Time from the dispatch of a request to its first token, predicted and actual."},
     {MetricKind::kGauge, "baton_pool_desired_replicas", "workers", "model role",

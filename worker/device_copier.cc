@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log.h"
 
 namespace baton {
 namespace {
@@ -17,9 +18,8 @@ DeviceCopier::DeviceCopier(Device& device, DeviceBackend& backend, const PoolVie
       backend_(backend),
       pool_(pool),
       ports_(std::move(ports)),
-      gathers_{device_.NewStream("gathers")},
-      scatters_{device_.NewStream("scatters")},
-      notify_(device_.NewStream("notify of copies")) {
+      gathers_{device_.NewStream("gathers"), device_.NewStream("notify of gathers")},
+      scatters_{device_.NewStream("scatters"), device_.NewStream("notify of scatters")} {
   wakes_->wake = ports_.wake;
 }
 
@@ -38,6 +38,8 @@ DeviceCopier::~DeviceCopier() {
 std::byte* DeviceCopier::NewSlots(int64_t bytes) {
   const absl::StatusOr<std::byte*> pinned =
       device_.AllocatePinned(bytes + int64_t{kAlign}, "slots of KV copies");
+  if (!pinned.ok())
+    LogError("%s; raise the limit of locked memory (ulimit -l)", pinned.status().message());
   BATON_CHECK(pinned.ok());
   pinned_.push_back(*pinned);
   const auto at = reinterpret_cast<uintptr_t>(*pinned);
@@ -52,7 +54,7 @@ bool DeviceCopier::Gather(OperationId operation, const Cells& cells, std::byte* 
 }
 
 bool DeviceCopier::Scatter(OperationId operation, const Cells& cells, const std::byte* slot) {
-  // The link has received in it.
+  // A slot has what the link received.
   device_.HostWrites(const_cast<std::byte*>(slot), RectBytes(pool_, cells.rect));
   Submit(&scatters_, operation, cells, slot, [&](std::byte* cell, int64_t offset, int64_t bytes) {
     return device_.Copy(scatters_.stream, cell, slot + offset, bytes);
@@ -96,8 +98,8 @@ absl::Status DeviceCopier::Finish(Queue* queue, Operation operation) {
   free_events_.pop_back();
   RETURN_IF_ERROR(device_.Record(operation.end, queue->stream));
   queue->operations.push_back(operation);
-  RETURN_IF_ERROR(device_.Wait(notify_, operation.end));
-  return device_.Notify(notify_, [wakes = wakes_] {
+  RETURN_IF_ERROR(device_.Wait(queue->notify, operation.end));
+  return device_.Notify(queue->notify, [wakes = wakes_] {
     wakes->has_ended = true;
     const std::lock_guard lock(wakes->mutex);
     if (wakes->wake != nullptr) wakes->wake();
@@ -115,7 +117,7 @@ bool DeviceCopier::Poll(std::vector<CopyEvent>* events) {
       operations.pop_front();
     }
   }
-  // Asked after the events, which a lost device reaches, too.
+  // The device is asked after its events, which it reaches once lost, too.
   if (const std::optional<std::string> why = device_.lost()) {
     Check(absl::UnavailableError(*why));
     return false;

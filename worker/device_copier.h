@@ -49,7 +49,7 @@ class DeviceCopier final : public CellCopier {
   };
   // A stream and its operations under way, in their order.
   struct Queue {
-    DeviceStream stream;
+    DeviceStream stream, notify;  // notify: so that copies do not wait for the host
     std::deque<Operation> operations{};
   };
   struct Range {
@@ -77,7 +77,6 @@ class DeviceCopier final : public CellCopier {
   const PoolView pool_;
   const Ports ports_;
   Queue gathers_, scatters_;
-  const DeviceStream notify_;  // so that copies do not wait for the host
   std::vector<DeviceEvent> free_events_;
   std::vector<std::byte*> pinned_;
   bool is_lost_ = false;

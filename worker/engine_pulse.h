@@ -13,7 +13,8 @@ namespace baton {
 class EnginePulse {
  public:
   // --- engine thread
-  // A turn begins: the thread has looked at its mailbox, and handles, composes and computes.
+  // A turn begins: the thread has looked at its mailbox, and handles, composes and computes. An
+  // engine that computes later begins the next one when something of it is reached.
   void Begin(absl::Time now);
   // Something that should take so long begins in this turn, beside what is expected already.
   void Expect(absl::Duration more);

@@ -79,7 +79,7 @@ void EngineThread::Run() {
       if (!core_.has_under_way()) pulse_.Rest();
       inbox_.WaitAndDrain(&events, std::clamp(wait, absl::ZeroDuration(), kMaxWait));
     }
-    // As long as the engine gets nowhere, it is one turn, whatever comes in meanwhile.
+    // One turn lasts as long as the engine gets nowhere, whatever comes in meanwhile.
     const Fence next = core_.next_fence();
     if (!core_.has_under_way() || next != awaited) {
       pulse_.Begin(MonotonicNow());

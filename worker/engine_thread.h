@@ -28,7 +28,7 @@ namespace baton {
 
 class EngineThread {
  public:
-  // Backend and pool outlive this object. ports: transfer and report, called on the engine thread.
+  // Backend and pool outlive this object. ports: called on the engine thread.
   // `compile` is called on a thread of its own; null: requests with grammars are refused.
   EngineThread(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
                KvPool* pool, WorkerPorts ports, GrammarCompilerFn compile = nullptr);

@@ -77,8 +77,9 @@ void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
                          "what a client that closes its sending side wants");
   settings->Bytes("server.max_unsent", &options->max_unsent, 4096, 1024 * kMiB,
                   "response bytes a slow client may leave unread before it is cancelled");
-  settings->Bytes("server.max_unsent_total", &options->max_unsent_total, 4096, 65536 * kMiB,
-                  "response bytes that all clients leave unread; beyond, the slowest is cancelled");
+  settings->Bytes(
+      "server.max_unsent_total", &options->max_unsent_total, 4096, 65536 * kMiB,
+      "memory of responses that clients leave unread; beyond, the slowest is cancelled");
   settings->Bytes("server.max_unsent_per_address", &options->max_unsent_per_address, 4096,
                   65536 * kMiB, "the same of the clients of one address (of IPv6: a /64)");
   settings->Bytes("server.max_incoming", &options->max_incoming, 4096, 65536 * kMiB,

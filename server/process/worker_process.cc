@@ -134,7 +134,11 @@ absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
 // Ends the process at once: what is under way on the device never ends, so nothing is unwound. The
 // routers see their streams end, and go on elsewhere.
 void ExitLost(const std::string& why) {
-  LogError("the device is lost (%s): this worker ends, and its requests go on at others", why);
+  LogError(
+      "the device computes no more (%s): this worker ends, and routers send its requests to others "
+      "if "
+      "there are any; start it again unless a supervisor does",
+      why);
   ::_exit(kExitLost);
 }
 

@@ -190,10 +190,13 @@ class Chart(unittest.TestCase):
         self.assertAllRight(load, max(200, options.requests))
 
     def repeat_until_answered(self, act):
-        """Once, and on and on until --requests have been answered beside it."""
+        """Acts once, and again until --requests have been answered beside it."""
         n, begun = 0, counted("vllm:request_success_total")
-        while n == 0 or counted("vllm:request_success_total") - begun < options.requests:
+        answered = begun
+        while n == 0 or answered - begun < options.requests:
             act()
+            before, answered = answered, counted("vllm:request_success_total")
+            self.assertGreater(answered, before)
             n += 1
         print(f"    {n} times", flush=True)
 
@@ -209,8 +212,8 @@ class Chart(unittest.TestCase):
                 settled("deployment", "router")
             self.assertEqual(load.result["wrong"], 0)
             # Connections are refused until kube-proxy has heard of it.
-            for kind in ("failed", "unanswered"):
-                self.assertLessEqual(load.result[kind], load.n_clients, load.result["why"])
+            self.assertLessEqual(load.result["failed"], load.n_clients, load.result["why"])
+            self.assertLessEqual(load.result["unanswered"], load.n_clients, load.result["why"])
             self.assertGreaterEqual(load.result["right"], 20)
         finally:
             install(NAMESPACE, VALUES)

@@ -193,9 +193,12 @@ class Lab(unittest.TestCase):
     def test_workers_are_upgraded_one_by_one(self):
         with loaded() as load:
             n_rounds, begun = 0, load.n_answered()
-            while n_rounds == 0 or load.n_answered() - begun < options.requests:
+            answered = begun
+            while n_rounds == 0 or answered - begun < options.requests:
                 for worker in WORKERS:
                     self.restart(worker)
+                before, answered = answered, load.n_answered()
+                self.assertGreater(answered, before)
                 n_rounds += 1
         tell(f"each worker was restarted {n_rounds} times")
         self.assertAllRight(load, max(20, options.requests))

@@ -28,17 +28,17 @@ TEST_CASE(
     "a broken link is left alone, tried by one request, and longer alone if that is in vain") {
   BrokenLinks links;
   CHECK(links.OnBroken(kSource, kSink, At(0)) == absl::Seconds(5));
-  CHECK(links.From(kSource, At(4.9)) == Sinks{kSink});
-  CHECK(links.From(kSink, At(1)).empty());  // the other way is another link
+  CHECK(links.From(kSource, true, At(4.9)) == Sinks{kSink});
+  CHECK(links.From(kSink, true, At(1)).empty());  // the other way is another link
   // Requests that were on their way tell nothing new, and nobody tries yet.
   CHECK_FALSE(links.OnBroken(kSource, kSink, At(4)));
   links.OnUsed(kSource, kSink, At(4));
-  CHECK(links.From(kSource, At(5)).empty());
+  CHECK(links.From(kSource, true, At(5)).empty());
 
   links.OnUsed(kSource, kSink, At(6));
-  CHECK(links.From(kSource, At(6)) == Sinks{kSink});
+  CHECK(links.From(kSource, true, At(6)) == Sinks{kSink});
   CHECK(links.OnBroken(kSource, kSink, At(10)) == absl::Seconds(10));
-  CHECK(links.From(kSource, At(19.9)) == Sinks{kSink});
+  CHECK(links.From(kSource, true, At(19.9)) == Sinks{kSink});
   double now = 20;
   for (const double pause : {20, 40, 60, 60}) {
     links.OnUsed(kSource, kSink, At(now));
@@ -47,22 +47,44 @@ TEST_CASE(
   }
   // A request that tries and never tells is followed by another one.
   links.OnUsed(kSource, kSink, At(now));
-  CHECK(links.From(kSource, At(now + 14.9)) == Sinks{kSink});
-  CHECK(links.From(kSource, At(now + 15)).empty());
+  CHECK(links.From(kSource, true, At(now + 14.9)) == Sinks{kSink});
+  CHECK(links.From(kSource, true, At(now + 15)).empty());
+}
+
+TEST_CASE(
+    "while a link is tried, others of its ends are left alone; they may be tried once it is "
+    "whole") {
+  BrokenLinks links;
+  links.OnBroken(kSource, kSink, At(0));
+  links.OnBroken(kSource, kSink + 1, At(0));
+  links.OnBroken(kSource + 1, kSink, At(0));
+  links.OnBroken(kSource + 1, kSink + 1, At(0));
+  CHECK(links.From(kSource, true, At(5)).empty());
+  links.OnUsed(kSource, kSink, At(5));
+  CHECK(links.From(kSource, true, At(6)) == Sinks{kSink, kSink + 1});
+  CHECK(links.From(kSource + 1, true, At(6)) == Sinks{kSink});
+  CHECK(links.From(kSource + 1, false, At(6)) == Sinks{kSink, kSink + 1});  // who may not try
+  CHECK(links.n_tried_in_vain() == 0);
+  links.OnBroken(kSource, kSink, At(9));
+  CHECK(links.n_tried_in_vain() == 1);
+  links.OnUsed(kSource, kSink, At(30));
+  links.OnWhole(kSource, kSink);
+  CHECK(links.n_tried_in_vain() == 0);
+  CHECK(links.From(kSource, true, At(30)).empty());
+  CHECK(links.From(kSource, false, At(30)) == Sinks{kSink + 1});
 }
 
 TEST_CASE("a link is whole again once KV came over it or one of its workers left") {
   BrokenLinks links;
   for (const Incarnation sink : {kSink + 1, kSink}) links.OnBroken(kSource, sink, At(0));
-  CHECK(links.From(kSource, At(0)) == Sinks{kSink, kSink + 1});
+  CHECK(links.From(kSource, false, At(0)) == Sinks{kSink, kSink + 1});
   links.OnWhole(kSource, kSink);
-  CHECK(links.From(kSource, At(0)) == Sinks{kSink + 1});
-  CHECK(links.size() == 1);
+  CHECK(links.From(kSource, false, At(0)) == Sinks{kSink + 1});
   links.Leave(kSink + 1);
-  CHECK(links.size() == 0);
+  CHECK(links.From(kSource, false, At(0)).empty());
   links.OnBroken(kSource, kSink, At(0));
   links.Leave(kSource);
-  CHECK(links.size() == 0);
+  CHECK(links.From(kSource, false, At(0)).empty());
 }
 
 TEST_CASE("requests after a broken handoff take another pair until one finds the link whole") {
@@ -79,7 +101,6 @@ TEST_CASE("requests after a broken handoff take another pair until one finds the
     r.Cancel(r.Submit(20, 4));
     CHECK(r.LastDecodeWorker() == other);
   }
-  CHECK(r.router.View().broken_links == 1);
 
   for (int second = 0; second < 5; ++second) {
     r.Advance(absl::Seconds(1));
@@ -91,7 +112,6 @@ TEST_CASE("requests after a broken handoff take another pair until one finds the
   CHECK(r.LastDecodeWorker() == other);  // one tries
   REQUIRE(r.Report(kP1, {Token(trial, 20, 7)}).ok());
   REQUIRE(r.Report(cut, {Token(trial, 21, 8)}).ok());
-  CHECK(r.router.View().broken_links == 0);
   r.Cancel(trial);
   std::set<Incarnation> chosen;
   for (int i = 0; i < 2; ++i) {
@@ -99,6 +119,53 @@ TEST_CASE("requests after a broken handoff take another pair until one finds the
     chosen.insert(r.LastDecodeWorker());
   }
   CHECK(chosen == std::set<Incarnation>{cut, other});
+}
+
+TEST_CASE("a request that has lost an attempt tries no broken link") {
+  PairHarness r(RouterOptions{.local = false});
+  r.Join(kD2, Role::kDecode);
+  r.Join(kP2, Role::kPrefill);
+  const auto step = [&](int seconds) {
+    for (int second = 0; second < seconds; ++second) {
+      r.Advance(absl::Seconds(1));
+      for (const Incarnation worker : {kP1, kP2, kD1, kD2}) REQUIRE(r.Report(worker, {}).ok());
+    }
+  };
+  // Each pair breaks once; then all may be tried.
+  std::set<std::pair<Incarnation, Incarnation>> broken;
+  for (int i = 0; i < 20 && broken.size() < 4; ++i) {
+    const RequestId id = r.Submit(20, 4);
+    const Incarnation source = r.LastPrefillWorker();
+    if (source != r.LastDecodeWorker()) {
+      broken.emplace(source, r.LastDecodeWorker());
+      REQUIRE(r.Report(source, {HandoffFailed(r, id, 1)}).ok());
+    }
+    r.Cancel(id);
+  }
+  REQUIRE(broken.size() == 4);
+  step(6);
+  const RequestId id = r.Submit(20, 4);
+  const Incarnation source = r.LastPrefillWorker();
+  REQUIRE(source != r.LastDecodeWorker());  // it tries
+  REQUIRE(r.Report(source, {HandoffFailed(r, id, 1)}).ok());
+  CHECK(r.LastPrefillWorker() == r.LastDecodeWorker());
+  CHECK(r.router.View().broken_links == 1);
+}
+
+TEST_CASE("a long queue at the only whole link is worth a plan of one worker") {
+  PairHarness r;
+  r.Join(kP2, Role::kPrefill);
+  const RequestId first = r.Submit(20, 4);
+  const Incarnation cut = r.LastPrefillWorker(), whole = cut == kP1 ? kP2 : kP1;
+  REQUIRE(r.Report(cut, {HandoffFailed(r, first, 1)}).ok());
+  r.Cancel(first);
+  for (const Incarnation worker : {cut, whole}) REQUIRE(r.Report(worker, {MeasuredLoad(100)}).ok());
+  r.Submit(1000, 40);  // ten seconds; D1 has a row then, so that it is spared
+  REQUIRE(r.LastPrefillWorker() == whole);
+  REQUIRE(r.LastDecodeWorker() == kD1);
+  r.Submit(1000, 4);
+  CHECK(r.LastPrefillWorker() != whole);
+  CHECK(r.LastDecodeWorker() == r.LastPrefillWorker());
 }
 
 TEST_CASE("where every link is broken one worker does both") {

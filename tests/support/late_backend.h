@@ -152,7 +152,7 @@ class LateBackend : public Backend {
   };
   void WakeDue() {
     std::vector<Wake> due;
-    const auto is_due = [this](const Wake& wake) { return reached(wake.at); };
+    const auto is_due = [this](const Wake& wake) { return wake.at.at <= done_; };
     std::copy_if(wakes_.begin(), wakes_.end(), std::back_inserter(due), is_due);
     std::erase_if(wakes_, is_due);
     for (const Wake& wake : due) wake.call();

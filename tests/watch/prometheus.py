@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT / "deploy"), str(ROOT / "tests/sdk"), str(ROOT / "tests
 import generate  # noqa: E402
 from running_time import wait_until  # noqa: E402
 
-# Of the times of all rules: a minute is three seconds, which outlast a scrape that other work of the machine delays.
+# Scales the times of all rules: a minute is three seconds, which outlast a scrape that other work delays.
 SCALE = 1 / 20
 
 
