@@ -29,8 +29,7 @@ class BrokenLinks {
 
   // Links that were tried in vain, and not since in success.
   int n_tried_in_vain() const;
-  // Sinks that `source` is not to hand over to, ascending. may_try: not those that may be tried
-  // now.
+  // Sinks that `source` is not to hand over to, ascending; may_try: less those to be tried now.
   std::vector<Incarnation> From(Incarnation source, bool may_try, absl::Time now) const;
 
  private:
@@ -39,7 +38,7 @@ class BrokenLinks {
     absl::Time alone_until = absl::InfinitePast();
     bool is_tried = false;
   };
-  // Calls visit(link) for those with one of these ends.
+  // Visits the links with one of these ends.
   void OfEnds(Incarnation source, Incarnation sink, const std::function<void(Link&)>& visit);
 
   std::map<std::pair<Incarnation, Incarnation>, Link> links_;

@@ -158,13 +158,13 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
                : std::nullopt;
   });
   // Workers that are cut off have no load, and must not be all of the few.
-  const auto sinks = Few(candidates, [&](const Candidate& c) {
+  const auto sinks = Few(candidates, [&](const Candidate& c) -> Seconds {
+    if (!may_sink(c)) return std::nullopt;
     const bool is_cut_off = std::all_of(sources.begin(), sources.end(), [&c](const auto* source) {
       return IsBroken(c.worker, *source);
     });
-    return may_sink(c) ? Seconds(c.room_wait_seconds + c.decode_seconds + c.beside_seconds +
-                                 c.row_delay_seconds + (is_cut_off ? kBrokenSeconds : 0))
-                       : std::nullopt;
+    return c.room_wait_seconds + c.decode_seconds + c.beside_seconds + c.row_delay_seconds +
+           (is_cut_off ? kBrokenSeconds : 0);
   });
   for (const Candidate* const source : sources)
     for (const Candidate* const sink : sinks)

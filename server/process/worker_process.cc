@@ -136,8 +136,7 @@ absl::StatusOr<std::shared_ptr<const ClusterCertificate>> CertificateOf(
 void ExitLost(const std::string& why) {
   LogError(
       "the device computes no more (%s): this worker ends, and routers send its requests to others "
-      "if "
-      "there are any; start it again unless a supervisor does",
+      "if there are any; start it again unless a supervisor does",
       why);
   ::_exit(kExitLost);
 }

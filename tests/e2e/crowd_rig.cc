@@ -45,12 +45,11 @@ void WriteModel(const std::filesystem::path& folder) {
   std::ofstream(folder / "config.json") << boost::json::serialize(config);
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Worker>>> StartWorkers(const std::string& log,
+absl::StatusOr<std::vector<std::unique_ptr<Worker>>> StartWorkers(const ServedBaton& router,
                                                                   const ClusterKey& key,
                                                                   std::chrono::microseconds step) {
-  const std::string mark = "workers dial port ";
-  const size_t at = log.find(mark);
-  if (at == std::string::npos) return absl::InternalError("no control port:\n" + log);
+  const int port = router.control_port();
+  if (port == 0) return absl::InternalError("no control port:\n" + router.log());
   std::vector<std::unique_ptr<Worker>> workers;
   for (const Role role : {Role::kPrefill, Role::kPrefill, Role::kDecode}) {
     WorkerOptions options;
@@ -59,7 +58,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> StartWorkers(const std::str
     WorkerStart start;
     start.role = role;
     start.name = absl::StrCat(role == Role::kDecode ? "decode" : "prefill", workers.size());
-    start.routers = {absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()))};
+    start.routers = {absl::StrCat("127.0.0.1:", port)};
     start.key = key;
     start.kv_pages = 1 << 17;
     const auto pace = role == Role::kDecode ? step : std::chrono::microseconds(100);
@@ -94,7 +93,7 @@ absl::StatusOr<std::unique_ptr<CrowdRig>> CrowdRig::Start(
   std::filesystem::remove_all(folder);
   RETURN_IF_ERROR(router.status());
   rig->router = *std::move(router);
-  ASSIGN_OR_RETURN(rig->workers, StartWorkers(rig->router->log(), key, step));
+  ASSIGN_OR_RETURN(rig->workers, StartWorkers(*rig->router, key, step));
   const bool joined = WaitUntil(absl::Seconds(20), [&] {
     if (is_ready) return is_ready(*rig->router);
     const auto health = rig->router->client().Get("/health");

@@ -72,28 +72,22 @@ struct MixedCluster {
     std::filesystem::permissions(folder.file("key"), std::filesystem::perms::owner_read);
     router = Started(ServedBaton::StartRouter(
         {"--demo", "--cluster.key_file", folder.file("key"), "--router.local=false"}));
-    const std::string mark = "workers dial port ", log = router->log();
-    const size_t at = log.find(mark);
-    REQUIRE(at != std::string::npos);
-    const int port = std::atoi(log.c_str() + at + mark.size());
-    const auto start = [&](const std::string& role, std::vector<std::string> more) {
-      more.insert(more.end(), {"--demo", "--cluster.key_file", folder.file("key"),
-                               absl::StrCat("--cluster.router=127.0.0.1:", port)});
-      return Started(ServedBaton::StartWorker(role, more));
-    };
-    on_cpu.push_back(start("prefill", {}));
+    REQUIRE(router->control_port() != 0);
+    on_cpu.push_back(Worker("prefill", {}));
     device =
-        start("decode", {"--lab.device=emulated", absl::StrCat("--lab.device_lost_at=", lost_at),
-                         "--decode.kv_memory=8MiB"});  // some 130 operations zero its pages first
+        Worker("decode", {"--lab.device=emulated", absl::StrCat("--lab.device_lost_at=", lost_at),
+                          "--decode.kv_memory=8MiB"});  // some 130 operations zero its pages first
     AwaitWorkers(2);
   }
   void AddCpuDecode() {
-    const std::string mark = "workers dial port ", log = router->log();
-    const int port = std::atoi(log.c_str() + log.find(mark) + mark.size());
-    on_cpu.push_back(Started(
-        ServedBaton::StartWorker("decode", {"--demo", "--cluster.key_file", folder.file("key"),
-                                            absl::StrCat("--cluster.router=127.0.0.1:", port)})));
+    on_cpu.push_back(Worker("decode", {}));
     AwaitWorkers(3);
+  }
+  std::unique_ptr<ServedBaton> Worker(const std::string& role,
+                                      std::vector<std::string> more) const {
+    more.insert(more.end(), {"--demo", "--cluster.key_file", folder.file("key"),
+                             absl::StrCat("--cluster.router=127.0.0.1:", router->control_port())});
+    return Started(ServedBaton::StartWorker(role, more));
   }
   void AwaitWorkers(int n) const {
     const bool are_there = WaitUntil(

@@ -49,8 +49,7 @@ class Cluster {
     INFO(started.status().ToString());
     REQUIRE(started.ok());
     rig_ = *std::move(started);
-    const std::string log = rig_->router->log(), mark = "workers dial port ";
-    control_port_ = std::atoi(log.c_str() + log.find(mark) + mark.size());
+    control_port_ = rig_->router->control_port();
     health_.emplace(rig_->router->url().port);
     expected_ = Ask();
     REQUIRE(expected_.find("\"finish_reason\":\"length\"") != std::string::npos);

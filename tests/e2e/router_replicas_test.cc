@@ -67,10 +67,8 @@ struct Cluster {
     return *std::move(started);
   }
   static std::string AddressOf(const ServedBaton& router) {
-    const std::string mark = "workers dial port ", log = router.log();
-    const size_t at = log.find(mark);
-    REQUIRE(at != std::string::npos);
-    return absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()));
+    REQUIRE(router.control_port() != 0);
+    return absl::StrCat("127.0.0.1:", router.control_port());
   }
   static bool KnowsBoth(const ServedBaton& router) {
     return MetricSum(router.client(), "baton_workers") == 2;

@@ -108,6 +108,12 @@ std::string ServedBaton::LogFrom(size_t offset) const {
   return log_.substr(std::min(offset, log_.size()));
 }
 
+int ServedBaton::control_port() const {
+  const std::string mark = "workers dial port ", text = log();
+  const size_t at = text.find(mark);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + mark.size());
+}
+
 bool ServedBaton::WaitForLog(const std::string& text, absl::Duration limit) const {
   const absl::Time deadline = absl::Now() + limit;
   do {

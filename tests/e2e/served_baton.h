@@ -35,6 +35,8 @@ class ServedBaton {
   std::string LogFrom(size_t offset) const;       // the log without its first `offset` bytes
   // Waits for `text` in the log. False: it did not appear within `limit`.
   bool WaitForLog(const std::string& text, absl::Duration limit) const;
+  // The port where workers dial a router that runs by itself; 0: the log does not tell it.
+  int control_port() const;
   pid_t pid() const { return pid_; }
   // Returns the child processes of the supervisor.
   std::vector<pid_t> Children() const;

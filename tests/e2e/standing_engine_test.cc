@@ -122,11 +122,8 @@ struct Cluster {
     INFO(started.status().ToString());
     REQUIRE(started.ok());
     router = *std::move(started);
-    const std::string mark = "workers dial port ", log = router->log();
-    const size_t at = log.find(mark);
-    REQUIRE(at != std::string::npos);
-    const std::string address =
-        absl::StrCat("127.0.0.1:", std::atoi(log.c_str() + at + mark.size()));
+    REQUIRE(router->control_port() != 0);
+    const std::string address = absl::StrCat("127.0.0.1:", router->control_port());
     for (const Role role : {Role::kPrefill, Role::kPrefill, Role::kDecode, Role::kDecode})
       workers.push_back(
           std::make_unique<ServedWorker>(role, absl::StrCat("w", workers.size()), address, key));

@@ -8,7 +8,7 @@ import unittest
 from deployment import ROUTERS, WORKERS, role_of, seconds_until
 from lab_load import Load, assert_all_right, tell
 
-# What refuses a worker ends so, whichever end says it.
+# Messages that refuse a worker end with one of these, at the router and at the worker.
 ADVICE = ("run the same version of baton everywhere", "start them with the same model, build and KV settings")
 lab = new = None
 n_requests = 0

@@ -32,7 +32,7 @@ from certificates import Authority  # noqa: E402
 
 OPTIONS = argparse.Namespace(baton="")
 FAULTS = {}  # alert: the test that makes it fire
-# Those of scripts/test.sh: a minute. The others take long, or stop threads by ptrace.
+# Tests that scripts/test.sh runs, a minute and a half. The others take long, or stop threads by ptrace.
 SLICE = ("killed_worker", "stopped_worker", "refused_worker", "overload", "certificates")
 
 
@@ -251,7 +251,7 @@ class Alerts(unittest.TestCase):
 
     @fires("BatonTooFewWorkers")
     def test_more_load_than_workers(self):
-        # Its steps take nearly all of the time, as a real model's do; those of the demo model take 60 % of it.
+        # The 125M shape's steps take nearly all of the time, as a real model's do; the demo model's take 60 % of it.
         served = self.serve("--prefill", "1", "--decode", "1", "--router.local=false", "--decode.max_batch=2",
                             model=f"random:{ROOT}/configs/shapes/llama-125m.json")
         with self.crowd(served.url, 6 * [{"prompt": [1, 2, 3], "max_tokens": 50}]):  # it has no tokenizer
