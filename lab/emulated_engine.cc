@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kOtherBytes = int64_t{8} << 30;
 
 EmulatedOptions OptionsOf(const LabConfig::Device& device, int64_t kv_bytes) {
-  EmulatedOptions options{.memory_bytes = kv_bytes + kOtherBytes, .seed = device.seed};
+  EmulatedOptions options{.seed = device.seed};
+  options.memory_bytes = device.memory > 0 ? device.memory : kv_bytes + kOtherBytes;
   options.faults.lost_at = device.lost_at;
   return options;
 }

@@ -25,8 +25,8 @@ namespace baton {
 
 class EmulatedEngine {
  public:
-  // cpu: the engine that computes, of depth 1. kv_bytes: of the worker's pool. Errors: those of
-  // DeviceBackend::Create.
+  // cpu: the engine that computes, of depth 1. kv_bytes: of the worker's pool, for which there is
+  // room unless options.memory bounds it. Errors: those of DeviceBackend::Create.
   static absl::StatusOr<std::unique_ptr<EmulatedEngine>> Create(std::unique_ptr<Backend> cpu,
                                                                 const LabConfig::Device& options,
                                                                 int64_t kv_bytes);
@@ -42,6 +42,7 @@ class EmulatedEngine {
   // device does not know to be joined.
   void WorkerStopped() { is_checked_ = false; }
   int64_t findings() const { return findings_; }
+  DeviceMemory memory() const { return device_.memory(); }
 
  private:
   EmulatedEngine(std::unique_ptr<Backend> cpu, const LabConfig::Device& options, int64_t kv_bytes);

@@ -35,6 +35,9 @@ void DeclareDevice(LabConfig::Device* device, Settings* settings) {
                 "of the order and the times of what it executes");
   settings->Int("lab.device_lost_at", &device->lost_at, 0, INT32_MAX,
                 "it is lost where it would execute this operation; 0 = never");
+  settings->Bytes("lab.device_memory", &device->memory, 0, kTiB,
+                  "its memory, of which model.gpu_memory_utilization is used, as on a GPU; 0 = as "
+                  "much as the worker needs");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct LabConfig {
     bool uses_graphs = true;  // false: steps are launched kernel by kernel, without padding
     uint64_t seed = 1;        // of the order and the times of what it executes
     uint64_t lost_at = 0;     // it is lost at this operation; 0 = never
+    int64_t memory = 0;       // bytes; 0 = what its engine needs with the worker's kv_memory
   };
 
   int relay_min_ranks = 1;  // RelayRules::min_ranks

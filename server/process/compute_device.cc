@@ -48,6 +48,20 @@ absl::Status CheckDevice(const std::string& device, const std::string& plugin) {
       absl::StrFormat("this version has no engine for GPU %d (%s)", *index, gpu->name)));
 }
 
+absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share,
+                                        int64_t page_bytes) {
+  const int64_t used = memory.total_bytes - memory.free_bytes;
+  const auto usable = static_cast<int64_t>(static_cast<double>(memory.total_bytes) * share);
+  const int64_t pages = (usable - used) / page_bytes - 1;
+  if (pages >= 1) return pages * page_bytes;
+  constexpr double kMiB = 1 << 20;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "model.gpu_memory_utilization: %.3g of the device's %.0f MiB has no room for KV beside %.0f "
+      "MiB of weights and working memory; raise it, or serve a smaller model or a shorter "
+      "model.max_context",
+      share, static_cast<double>(memory.total_bytes) / kMiB, static_cast<double>(used) / kMiB));
+}
+
 std::string PluginBesideProgram() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -1,10 +1,11 @@
-// Finds out whether the device that the user named can compute, before weights are read. Any
-// thread, one at a time.
+// The device that the user named: whether it can compute, before weights are read, and how much KV
+// it has room for, when they are there. Any thread, one at a time.
 #pragma once
 
 #include <string>
 
 #include "common/status.h"
+#include "engine/cuda/device/device.h"
 
 namespace baton {
 
@@ -13,6 +14,11 @@ namespace baton {
 // FailedPrecondition: the plugin is of another build; there is no driver, or too old a one; no such
 // GPU, or of another architecture. Unimplemented: the GPU could serve, and no engine for it exists.
 absl::Status CheckDevice(const std::string& device, const std::string& plugin);
+
+// Bytes of KV pages on a device where weights and working memory are there already: what they leave
+// of `share` (0, 1] of its memory, less the page that padding writes. ResourceExhausted: not a page.
+absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share,
+                                        int64_t page_bytes);
 
 // The plugin that lies beside the running program.
 std::string PluginBesideProgram();

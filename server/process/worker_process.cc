@@ -227,13 +227,18 @@ int Fail(const absl::Status& status) {
 }
 
 // Puts an emulated device between the engine and the worker.
-absl::StatusOr<std::unique_ptr<EmulatedEngine>> Emulate(const LabConfig::Device& device,
+absl::StatusOr<std::unique_ptr<EmulatedEngine>> Emulate(const Config& config, Role role,
                                                         WorkerStart* start,
                                                         std::unique_ptr<Backend>* backend) {
+  const LabConfig::Device& device = config.lab.device;
   ASSIGN_OR_RETURN(std::unique_ptr<EmulatedEngine> engine,
                    EmulatedEngine::Create(std::move(*backend), device, start->kv_bytes));
   engine->AddTo(start);
   *backend = engine->TakeBackend();
+  if (device.memory > 0 && ConfigOf(config, role).kv_memory == 0) {
+    ASSIGN_OR_RETURN(start->kv_bytes, KvBytesOnDevice(engine->memory(), config.device.memory_share,
+                                                      (*backend)->kv_layout().page_bytes));
+  }
   return engine;
 }
 
@@ -263,7 +268,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   if (!backend.ok()) return Fail(backend.status());
   std::unique_ptr<EmulatedEngine> emulated;
   if (config.lab.device.is_emulated) {
-    auto made = Emulate(config.lab.device, &*start, &*backend);
+    auto made = Emulate(config, role, &*start, &*backend);
     if (!made.ok()) return Fail(made.status());
     emulated = *std::move(made);
   }

@@ -161,5 +161,34 @@ TEST_CASE("devices lost at 20 operations", "[.][losses]") {
   for (uint64_t at = 400; at < 1400; at += 50) CheckLoss(at);
 }
 
+TEST_CASE("KV takes what weights and working memory leave of the share of a device's memory") {
+  const std::vector<std::string> args = {"--demo", "--cluster.colocated=true",
+                                         "--lab.device=emulated", "--lab.device_memory=64MiB"};
+  const auto with_share = [&](const std::string& share) {
+    std::vector<std::string> all = args;
+    all.push_back("--gpu-memory-utilization=" + share);
+    return ServedBaton::Start(all);
+  };
+  const auto kv_mib = [&](const std::string& share) {
+    const auto served = with_share(share);
+    REQUIRE(served.ok());
+    const std::string log = (*served)->log(), words = "KV cache ";
+    const size_t at = log.find(words);
+    REQUIRE(at != std::string::npos);
+    return std::strtod(log.c_str() + at + words.size(), nullptr);
+  };
+  const double half = kv_mib("0.5");
+  CHECK(half > 0);
+  CHECK(half < 32);
+  CHECK(kv_mib("1") - half == Approx(32).margin(0.5));  // what is more goes to KV
+
+  const auto refused = with_share("0.05");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(absl::IsAborted(refused.status()));  // it ended by itself
+  CHECK_THAT(std::string(refused.status().message()),
+             Catch::Matchers::Contains("model.gpu_memory_utilization: 0.05 of the device's 64 MiB "
+                                       "has no room for KV beside "));
+}
+
 }  // namespace
 }  // namespace baton

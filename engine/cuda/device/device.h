@@ -34,6 +34,10 @@ struct DeviceGraph {
   int id = -1;
 };
 
+struct DeviceMemory {
+  int64_t total_bytes = 0, free_bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -48,7 +52,7 @@ class Device {
   virtual absl::StatusOr<std::byte*> AllocatePinned(int64_t bytes, std::string_view what) = 0;
   // Gives memory of either kind back; no operation under way uses it.
   virtual void Free(std::byte* memory) = 0;
-  virtual int64_t free_bytes() const = 0;  // of the device
+  virtual DeviceMemory memory() const = 0;
 
   // Announce that the calling thread now reads (writes) pinned memory. Only the emulated device
   // listens: it tells if an operation that uses the memory may still be under way.

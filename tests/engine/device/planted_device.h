@@ -22,7 +22,7 @@ class PlantedDevice : public Device {
     return inner_.AllocatePinned(bytes, what);
   }
   void Free(std::byte* memory) override { inner_.Free(memory); }
-  int64_t free_bytes() const override { return inner_.free_bytes(); }
+  DeviceMemory memory() const override { return inner_.memory(); }
   void HostReads(const std::byte* pinned, int64_t bytes) override {
     inner_.HostReads(pinned, bytes);
   }

@@ -50,6 +50,22 @@ TEST_CASE("this build's plugin tells what the machine lacks, or that no engine u
 }
 #endif
 
+TEST_CASE("KV takes what weights and working memory leave of the share of a device") {
+  constexpr int64_t kGiB = int64_t{1} << 30, kPage = 8 << 20;
+  const DeviceMemory memory{.total_bytes = 80 * kGiB, .free_bytes = 60 * kGiB};
+  CHECK(*KvBytesOnDevice(memory, 1, kPage) == 60 * kGiB - kPage);  // one page is padding's
+  CHECK(*KvBytesOnDevice(memory, 0.5, kPage) == 20 * kGiB - kPage);
+  CHECK(*KvBytesOnDevice(memory, 0.5, kPage + 64) % (kPage + 64) == 0);
+  for (const double share : {0.01, 0.25, 0.2501}) {
+    CAPTURE(share);
+    const absl::Status status = KvBytesOnDevice(memory, share, kPage).status();
+    CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+    CHECK_THAT(std::string(status.message()),
+               Contains("model.gpu_memory_utilization: ") &&
+                   Contains("of the device's 81920 MiB has no room for KV beside 20480 MiB"));
+  }
+}
+
 TEST_CASE("the plugin is looked for beside the program") {
   CHECK_THAT(PluginBesideProgram(), Contains("/libbaton_cuda.so") && Contains("/tests/server/"));
 }

@@ -44,7 +44,7 @@ class EmulatedDevice : public Device {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what) override;
   absl::StatusOr<std::byte*> AllocatePinned(int64_t bytes, std::string_view what) override;
   void Free(std::byte* memory) override;
-  int64_t free_bytes() const override { return memory_.free_bytes(); }
+  DeviceMemory memory() const override { return memory_.memory(); }
   void HostReads(const std::byte* pinned, int64_t bytes) override;
   void HostWrites(std::byte* pinned, int64_t bytes) override;
   DeviceStream NewStream(std::string_view name) override { return {work_.AddStream(name)}; }

@@ -95,9 +95,9 @@ void EmulatedMemory::Free(std::byte* memory) {
   blocks_.erase(block);
 }
 
-int64_t EmulatedMemory::free_bytes() const {
+DeviceMemory EmulatedMemory::memory() const {
   const std::lock_guard lock(mutex_);
-  return capacity_ - used_;
+  return {.total_bytes = capacity_, .free_bytes = capacity_ - used_};
 }
 
 std::optional<EmulatedMemory::Block> EmulatedMemory::Find(const std::byte* at,

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/status.h"
+#include "engine/cuda/device/device.h"
 #include "engine/cuda/device/emulated/happens_before.h"
 
 namespace baton {
@@ -30,7 +31,7 @@ class EmulatedMemory {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what);
   absl::StatusOr<std::byte*> AllocatePinned(int64_t bytes, std::string_view what);
   void Free(std::byte* memory);  // counts as a write by the calling thread
-  int64_t free_bytes() const;
+  DeviceMemory memory() const;  // of the device
 
   bool IsDevice(const std::byte* at) const { return at >= reserved_ && at < reserved_ + capacity_; }
   bool IsPinned(const std::byte* at, int64_t bytes) const {
