@@ -48,7 +48,7 @@ absl::Status GrammarSteps::Prefill(int n_rows) {
   const KvLayout& layout = backend_->kv_layout();
   const int n_pages = layout.PagesFor(context_ + 1);
   ASSIGN_OR_RETURN(pool_, KvPool::Create(layout, n_rows * n_pages));
-  backend_->SetPool(pool_.get());
+  backend_->SetPages(pool_->pages());
   for (int i = 0; i < n_rows; ++i) {
     Row& row = *rows_.emplace_back(std::make_unique<Row>());
     BATON_CHECK(pool_->Take(n_pages, &row.pages));

@@ -62,7 +62,7 @@ Worker::Worker(const WorkerOptions& options, const WorkerStart& start,
                const std::optional<PrefillCost>& first_cost, std::unique_ptr<Backend> backend,
                std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)), lost_(start.lost) {
-  backend_->SetPool(pool_.get());
+  backend_->SetPages(pool_->pages());
   const WorkerFacts facts{.self = MakeIncarnation(start.role, RandomId()),
                           .role = start.role,
                           .max_context = ContextOf(options, *backend_, *pool_),

@@ -96,7 +96,7 @@ class StepBench {
                std::clamp(backend_->weight_memory().bytes, kMinProbeBytes, kProbeBytes),
                *backend_->compute_pool()),
         sampler_(backend_->compute_pool()) {
-    backend_->SetPool(pool_.get());
+    backend_->SetPages(pool_->pages());
   }
 
   // Measures the ways in turns, so that a change of the machine's state reaches all of them.

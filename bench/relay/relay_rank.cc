@@ -72,7 +72,7 @@ class RelayRank {
     if (start.pool_pages == 0 && start.with_residuals)
       n_pages += 2 * PagesOfResiduals(start.max_tokens, residual_bytes, layout.page_bytes);
     ASSIGN_OR_RETURN(parts_.pool, KvPool::Create(layout, n_pages));
-    parts_.backend->SetPool(parts_.pool.get());
+    parts_.backend->SetPages(parts_.pool->pages());
     const TransferFacts facts{.incarnation = start.incarnation,
                               .model_fingerprint = parts_.backend->model_fingerprint(),
                               .numerics_id = parts_.backend->numerics_id(),

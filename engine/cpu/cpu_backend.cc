@@ -64,18 +64,18 @@ class CpuBackend : public HostBackend, public RivalSlices {
   }
   ComputePool* compute_pool() override { return model_.compute.get(); }
 
-  void SetPool(KvPool* pool) override {
-    BATON_CHECK(pool->layout().layout_id() == model_.layout.layout_id());
-    kv_ = pool;
-    pass_.SetPool(pool);
+  void SetPages(const KvPages& pages) override {
+    BATON_CHECK(pages.layout->layout_id() == model_.layout.layout_id());
+    kv_ = pages;
+    pass_.SetPages(pages);
   }
 
   // ---- steps ----
 
   void Begin(const StepBatch& batch) override {
-    BATON_CHECK(kv_ != nullptr && batch.n_tokens() > 0 &&
+    BATON_CHECK(kv_.base != nullptr && batch.n_tokens() > 0 &&
                 batch.n_tokens() <= limits_.max_step_tokens);
-    step_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
+    step_.batch.Assign(batch, kv_, desc().vocab, desc().max_positions);
     next_layer_ = 0;
   }
 
@@ -113,8 +113,8 @@ class CpuBackend : public HostBackend, public RivalSlices {
   // ---- slices ----
 
   void BeginSlice(const StepBatch& batch) override {
-    BATON_CHECK(kv_ != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
-    slice_.batch.Assign(batch, *kv_, desc().vocab, desc().max_positions);
+    BATON_CHECK(kv_.base != nullptr && batch.n_tokens() <= limits_.max_slice_tokens);
+    slice_.batch.Assign(batch, kv_, desc().vocab, desc().max_positions);
     BATON_CHECK(batch.logit_rows.size() <= 1 && batch.scored_rows.empty());
     BATON_CHECK(batch.logit_rows.empty() || batch.logit_rows[0] == batch.n_tokens() - 1);
     met_.resize(batch.tokens.size());
@@ -267,7 +267,7 @@ class CpuBackend : public HostBackend, public RivalSlices {
   CpuModel model_;
   Arena arena_;
   ForwardPass pass_;
-  KvPool* kv_ = nullptr;
+  KvPages kv_;
 
   Computed step_, slice_;
   int next_layer_ = 0;      // next layer of the step

@@ -115,7 +115,7 @@ void ForwardPass::Attend(int layer, const AttentionBatch& batch, const RowActiva
   AttentionArgs args;
   args.batch = &batch.of(m_.layout.planes[layer].has_window);
   args.layout = &m_.layout;
-  args.planes = kv_->planes(layer);
+  args.planes = kv_.planes(layer);
   args.layer = layer;
   args.n_heads = desc_.n_heads;
   args.window = desc_.windows[layer];
@@ -305,7 +305,7 @@ void ForwardPass::RotateAndStore(int layer, const StepRows& step, int row, bf16*
   for (int head = 0; head < desc_.n_heads + desc_.n_kv_heads; ++head) {  // k follows q
     m_.elementwise->rope(qkv + head * d, desc_.rotary_dim, angles.cos, angles.sin);
   }
-  std::byte* const plane = kv_->plane(step.page(row), layer);
+  std::byte* const plane = kv_.plane(step.page(row), layer);
   for (int head = 0; head < desc_.n_kv_heads; ++head) {
     m_.elementwise->write_kv(m_.layout, layer, head, k + head * d, v + head * d, plane,
                              step.slot(row));
@@ -325,7 +325,7 @@ void ForwardPass::RotateAndStoreLatent(int layer, const StepRows& step, int row,
   }
   m_.elementwise->rms_norm(key, norm.weight, d.rank, d.rank, kLatentNormEps, key);
   m_.elementwise->rope(key + d.rank, d.rotated_dim, angles.cos, angles.sin);
-  m_.elementwise->write_kv(m_.layout, layer, 0, key, nullptr, kv_->plane(step.page(row), layer),
+  m_.elementwise->write_kv(m_.layout, layer, 0, key, nullptr, kv_.plane(step.page(row), layer),
                            step.slot(row));
 }
 

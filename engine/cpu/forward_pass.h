@@ -13,7 +13,7 @@
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/experts.h"
 #include "engine/cpu/step_rows.h"
-#include "engine/kv/kv_pool.h"
+#include "engine/kv/kv_pages.h"
 #include "engine/threads/phase_clock.h"
 
 namespace baton {
@@ -41,7 +41,7 @@ class ForwardPass {
   // Reserves scratch in the kernels; called once, when the arena is mapped.
   void Reserve();
   // Sets the pool that Project writes and Attend reads; called before the first Project.
-  void SetPool(KvPool* pool) { kv_ = pool; }
+  void SetPages(const KvPages& pages) { kv_ = pages; }
 
   // Embeddings of rows [first, first + n) of a step; a.x begins with row `first`.
   void Embed(const StepRows& step, int first, int n, const RowActivations& a);
@@ -86,7 +86,7 @@ class ForwardPass {
   const ModelDesc& desc_;
   Epilogue activation_;  // activation of the MLP
   int max_rows_;
-  KvPool* kv_ = nullptr;
+  KvPages kv_;
   Activations branch_;    // (max_rows, hidden) output of attention or MLP before it is added to x
   Activations attended_;  // (max_rows, attended_width); latent attention: (.., n_heads * rank)
   Activations mlp_;       // (max_rows, intermediate)

@@ -6,7 +6,7 @@
 
 namespace baton {
 
-void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int max_positions) {
+void StepRows::Assign(const StepBatch& batch, const KvPages& pages, int vocab, int max_positions) {
   tokens_.assign(batch.tokens.begin(), batch.tokens.end());
   positions_.assign(batch.positions.begin(), batch.positions.end());
   piece_begin_.assign(batch.piece_begin.begin(), batch.piece_begin.end());
@@ -14,7 +14,7 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   logit_rows_.assign(batch.logit_rows.begin(), batch.logit_rows.end());
   scored_rows_.assign(batch.scored_rows.begin(), batch.scored_rows.end());
   ropes_.assign(batch.ropes.begin(), batch.ropes.end());
-  page_tokens_ = pool.layout().page_tokens;
+  page_tokens_ = pages.layout->page_tokens;
   pages_of_rows_.clear();
   pieces_of_rows_.clear();
 
@@ -23,7 +23,7 @@ void StepRows::Assign(const StepBatch& batch, const KvPool& pool, int vocab, int
   BATON_CHECK(piece_begin_.size() == page_begin_.size() && piece_begin_.front() == 0);
   BATON_CHECK(piece_begin_.back() == static_cast<int>(tokens_.size()));
   BATON_CHECK(page_begin_.back() == static_cast<int>(batch.pages.size()));
-  ResolveTables(batch, pool);
+  ResolveTables(batch, pages);
   for (int piece = 0; piece < batch.n_pieces(); ++piece) {
     const int first_row = piece_begin_[piece];
     const int n_pages = page_begin_[piece + 1] - page_begin_[piece];
@@ -53,8 +53,8 @@ void StepRows::CheckScored(int from, int to, int max) const {
   BATON_CHECK(from >= 0 && from < to && to <= n_scored() && to - from <= max);
 }
 
-void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
-  const KvLayout& layout = pool.layout();
+void StepRows::ResolveTables(const StepBatch& batch, const KvPages& pages) {
+  const KvLayout& layout = *pages.layout;
   const bool has_windows = layout.n_windows() > 0;
   const bool all_windows = layout.n_windows() == layout.n_layers();
   pages_.clear();
@@ -69,7 +69,7 @@ void StepRows::ResolveTables(const StepBatch& batch, const KvPool& pool) {
     BATON_CHECK(stand_in != entries.end() && stand_in - entries.begin() <= passed);
     for (size_t i = 0; i < entries.size(); ++i) {
       const int32_t entry = entries[i];
-      BATON_CHECK(PageOf(entry) < pool.n_ids() && (entry != kNoPage || all_windows));
+      BATON_CHECK(PageOf(entry) < pages.n_ids && (entry != kNoPage || all_windows));
       BATON_CHECK(IsWhole(entry) || static_cast<int>(i) < passed);
       pages_.push_back(PageOf(entry));
       if (has_windows) windowed_pages_.push_back(IsWhole(entry) ? entry : *stand_in);

@@ -26,7 +26,7 @@ class StepRows {
   // Copies the batch. CHECKs everything that would make the step read or write outside its memory:
   // tokens below vocab; positions below max_positions and consecutive; page tables that cover the
   // positions; pages of the pool; no trimmed page with a key that a query sees; rows with logits.
-  void Assign(const StepBatch& batch, const KvPool& pool, int vocab, int max_positions);
+  void Assign(const StepBatch& batch, const KvPages& pages, int vocab, int max_positions);
 
   const AttentionBatch& attention_batch() const { return batch_; }
   const StepBatch& batch() const { return batch_.plain; }
@@ -46,7 +46,7 @@ class StepRows {
   }
 
  private:
-  void ResolveTables(const StepBatch& batch, const KvPool& pool);
+  void ResolveTables(const StepBatch& batch, const KvPages& pages);
 
   std::vector<int32_t> tokens_, positions_, piece_begin_, page_begin_, pages_, logit_rows_;
   std::vector<int32_t> scored_rows_;

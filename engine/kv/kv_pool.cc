@@ -49,11 +49,6 @@ KvPool::KvPool(const KvLayout& layout, int n_pages, std::unique_ptr<KvArena> are
 
 KvPool::~KvPool() { BATON_CHECK(n_held_ == 0); }
 
-KvPlaneTable KvPool::planes(int layer) const {
-  if (!planes_apart_) return {base_ + layout_.planes[layer].offset, layout_.page_bytes};
-  return {base_, layout_.frame_bytes(), frames_.data() + layer, layout_.n_layers()};
-}
-
 int KvPool::free() const {
   if (!planes_apart_) return static_cast<int>(free_.size() + spare_.size());
   return (static_cast<int>(free_frames_.size()) + n_spare_frames_) / layout_.n_layers();

@@ -30,6 +30,7 @@
 #include "common/status.h"
 #include "engine/kv/kv_arena.h"
 #include "engine/kv/kv_layout.h"
+#include "engine/kv/kv_pages.h"
 
 namespace baton {
 
@@ -55,10 +56,9 @@ class KvPool {
 
   const KvLayout& layout() const { return layout_; }
   std::byte* base() const { return base_; }  // total() * page_bytes
-  // Returns the places of a layer's planes. The table is valid as long as the pool, for pages that
-  // are held.
-  KvPlaneTable planes(int layer) const;
-  std::byte* plane(int32_t page, int layer) const { return planes(layer).At(page); }
+  // Where the planes of pages that are held lie.
+  KvPages pages() const { return {&layout_, base_, n_pages_, n_ids(), frames()}; }
+  std::byte* plane(int32_t page, int layer) const { return pages().plane(page, layer); }
   // (ids, layers) frame of each plane, -1: none. Null if planes do not lie apart.
   const int32_t* frames() const { return frames_.empty() ? nullptr : frames_.data(); }
 

@@ -76,9 +76,9 @@ class Backend {
   // Memory of KV pages, whose zeroing and copying keep the order of the submissions. Errors: those
   // of KvArena::Map.
   virtual absl::StatusOr<std::unique_ptr<KvArena>> NewArena(int64_t bytes);
-  // The pool whose pages the step's page tables name; set once before the first step. The pool
-  // outlives the steps.
-  virtual void SetPool(KvPool* pool) = 0;
+  // The pages that the steps' page tables name; set once before the first step, and outlive the
+  // steps.
+  virtual void SetPages(const KvPages& pages) = 0;
 
   // ---- steps ----
 

@@ -23,7 +23,7 @@ struct DecodeBatchFixture {
     options.max_batch = max_batch;
     options.max_sequences = 20;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
-    backend.SetPool(pool.get());
+    backend.SetPages(pool->pages());
     index.emplace(pool.get());
     batch = std::make_unique<DecodeBatch>(options, backend.model(), pool.get(), &*index);
   }

@@ -34,7 +34,7 @@ SimCluster::SimCluster(uint64_t seed, int page_tokens, const std::vector<SimWork
                                [&](int64_t bytes) { return worker->backend->NewArena(bytes); });
     REQUIRE(pool.ok());
     worker->pool = std::move(*pool);
-    worker->backend->SetPool(worker->pool.get());
+    worker->backend->SetPages(worker->pool->pages());
     WorkerCoreOptions options;
     options.decode.max_batch = workers[i].max_batch;
     options.itl_stretch = 1;

@@ -69,7 +69,7 @@ double ErrorOf(const std::vector<float>& got, const std::vector<T>& exact) {
 std::vector<std::vector<float>> LastRows(Backend& backend, const OraclePrompt& prompt) {
   const int n = static_cast<int>(prompt.tokens.size()), n_layers = backend.model().n_layers;
   const auto pool = *KvPool::Create(backend.kv_layout(), backend.kv_layout().PagesFor(n));
-  backend.SetPool(pool.get());
+  backend.SetPages(pool->pages());
   std::vector<int32_t> pages;
   REQUIRE(pool->Take(pool->total(), &pages));
   StepBuilder step;

@@ -244,7 +244,7 @@ class WindowRunner {
  public:
   WindowRunner(Backend& backend, int n_pages, bool trims)
       : backend_(backend), trims_(trims), pool_(*KvPool::Create(backend.kv_layout(), n_pages)) {
-    backend_.SetPool(pool_.get());
+    backend_.SetPages(pool_->pages());
   }
   ~WindowRunner() { pool_->Give(pages_); }
 

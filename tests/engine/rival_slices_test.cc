@@ -37,7 +37,7 @@ class Rank {
     backend_ = LoadOrDie(options);
     pool_ = *KvPool::Create(backend_->kv_layout(), backend_->kv_layout().PagesFor(n_tokens));
     REQUIRE(pool_->Take(pool_->total(), &pages_));
-    backend_->SetPool(pool_.get());
+    backend_->SetPages(pool_->pages());
     rope_ = backend_->model().rope.RangeOf(n_tokens);
   }
   ~Rank() { pool_->Give(pages_); }

@@ -32,7 +32,7 @@ class SequenceRunner {
     REQUIRE(pool.ok());
     pool_ = *std::move(pool);
     REQUIRE(pool_->Take(pool_->total(), &pages_));
-    backend_.SetPool(pool_.get());
+    backend_.SetPages(pool_->pages());
   }
   ~SequenceRunner() { pool_->Give(pages_); }
   SequenceRunner(const SequenceRunner&) = delete;

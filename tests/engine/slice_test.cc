@@ -55,7 +55,7 @@ class SliceRunner {
         KvPool::Create(backend_->kv_layout(), 2 * n_pages);
     REQUIRE(pool.ok());
     pool_ = *std::move(pool);
-    backend_->SetPool(pool_.get());
+    backend_->SetPages(pool_->pages());
     rope_ = backend_->model().rope.RangeOf(n_tokens);
     Restart(n_pages);
   }

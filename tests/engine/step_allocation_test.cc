@@ -97,7 +97,7 @@ TEST_CASE("a warm backend allocates nothing inside a step or a slice") {
     options.limits.max_step_tokens = 256;
     const std::unique_ptr<Backend> backend = LoadOrDie(options);
     const auto pool = *KvPool::Create(backend->kv_layout(), 9 * 16);
-    backend->SetPool(pool.get());
+    backend->SetPages(pool->pages());
     std::vector<int32_t> pages, tokens(kSliceTokens, 5);
     REQUIRE(pool->Take(pool->total(), &pages));
     StepBuilder step;

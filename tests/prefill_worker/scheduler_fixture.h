@@ -44,7 +44,7 @@ struct SchedulerFixture {
     options.open_ahead = open_ahead;
     options.max_prompts = 50;
     pool = std::move(*KvPool::Create(backend.kv_layout(), n_pages));
-    backend.SetPool(pool.get());
+    backend.SetPages(pool->pages());
     const PrefillFacts facts{
         .self = kSelf,
         .max_context = 1000,

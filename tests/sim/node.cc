@@ -56,7 +56,7 @@ void Node::Start(uint64_t random_id) {
                              [this](int64_t bytes) { return engine_->NewArena(bytes); });
   BATON_CHECK(pool.ok());
   pool_ = *std::move(pool);
-  engine_->SetPool(pool_.get());
+  engine_->SetPages(pool_->pages());
   const auto n_pages = static_cast<size_t>(pool_->n_ids());
   engine_side_.assign(n_pages, Holder::kEngine);
   link_reads_.assign(n_pages, 0);

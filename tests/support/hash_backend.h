@@ -56,7 +56,7 @@ class HashBackend : public HostBackend {
   std::string isa() const override { return "hash"; }
   StepLimits limits() const override { return limits_; }
   WeightMemory weight_memory() const override { return {}; }
-  void SetPool(KvPool* pool) override { pool_ = pool; }
+  void SetPages(const KvPages& pages) override { pages_ = pages; }
 
   void set_limits(const StepLimits& limits) { limits_ = limits; }
   void set_max_positions(int n) { model_.max_positions = n; }
@@ -189,12 +189,12 @@ class HashBackend : public HostBackend {
   std::byte* Slot(const Computed& c, const Row& row, int layer, int position) const {
     const int32_t entry = c.pages[row.first_page + position / layout_.page_tokens];
     BATON_CHECK(IsWhole(entry) || (PageOf(entry) >= 0 && !layout_.planes[layer].has_window));
-    return pool_->plane(PageOf(entry), layer) + (position % layout_.page_tokens) * 8;
+    return pages_.plane(PageOf(entry), layer) + (position % layout_.page_tokens) * 8;
   }
 
   ModelDesc model_;
   KvLayout layout_;
-  KvPool* pool_ = nullptr;
+  KvPages pages_;
   Computed step_, slice_;
   std::vector<float> scored_logits_;
   int next_layer_ = 0;      // the next layer of the step

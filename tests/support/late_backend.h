@@ -66,9 +66,9 @@ class LateBackend : public Backend {
     ASSIGN_OR_RETURN(std::unique_ptr<KvArena> mapped, KvArena::Map(bytes));
     return std::make_unique<Arena>(std::move(mapped), this);
   }
-  void SetPool(KvPool* pool) override {
-    BATON_CHECK(!pool->layout().planes_apart());
-    inner_->SetPool(pool);
+  void SetPages(const KvPages& pages) override {
+    BATON_CHECK(!pages.layout->planes_apart());
+    inner_->SetPages(pages);
   }
 
   void Begin(const StepBatch& batch) override {

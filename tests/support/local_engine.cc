@@ -25,7 +25,7 @@ struct LocalEngine::Sequence {
 LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, int max_step_tokens,
                          std::unique_ptr<KvPool> pool)
     : backend_(std::move(backend)), pool_(std::move(pool)), max_step_tokens_(max_step_tokens) {
-  backend_->SetPool(pool_.get());
+  backend_->SetPages(pool_->pages());
 }
 
 absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(const EngineOptions& options,

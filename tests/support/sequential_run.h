@@ -38,7 +38,7 @@ inline std::vector<PromptLogprob> SequentialScores(Backend* backend,
   const KvLayout& layout = backend->kv_layout();
   auto pool = KvPool::Create(layout, layout.PagesFor(n));
   BATON_CHECK(pool.ok());
-  backend->SetPool(pool->get());
+  backend->SetPages((*pool)->pages());
   std::vector<int32_t> pages;
   BATON_CHECK((*pool)->Take(layout.PagesFor(n), &pages));
   const NumericsMxcsrScope mxcsr;
@@ -74,7 +74,7 @@ inline SequentialTokens SequentialRun(Backend* backend, KvPool* pool,
                                       const SamplingParams& sampling,
                                       const std::vector<int32_t>& stop_tokens = {},
                                       SharedGrammar grammar = nullptr) {
-  backend->SetPool(pool);
+  backend->SetPages(pool->pages());
   std::vector<int32_t> pages;
   BATON_CHECK(
       pool->Take(pool->layout().PagesFor(static_cast<int>(prompt.size()) + max_tokens), &pages));

@@ -48,7 +48,7 @@ struct Started {
         engine(Options(), WorkerFacts{.self = kSelf, .max_context = 100}, backend, pool.get(),
                WorkerPorts{.transfer = [](TransferCommand) {},
                            .report = [](uint64_t, WorkerReport) {}}) {
-    backend->SetPool(pool.get());
+    backend->SetPages(pool->pages());
     engine.Start();
     REQUIRE(engine.Post(RouterConnected{}));
   }

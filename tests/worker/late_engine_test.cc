@@ -81,7 +81,7 @@ class LateWorker {
       : late_(std::move(inner), depth),
         pool_(std::move(*KvPool::Create(late_.kv_layout(), kPages,
                                         [this](int64_t bytes) { return late_.NewArena(bytes); }))) {
-    late_.SetPool(pool_.get());
+    late_.SetPages(pool_->pages());
     WorkerCoreOptions options;
     options.decode.max_batch = 4;
     core_ = std::make_unique<WorkerCore>(
@@ -330,7 +330,7 @@ TEST_CASE("the wake-up of a fence reaches a sleeping engine thread") {
   DeviceBackend backend;
   auto pool = std::move(*KvPool::Create(backend.kv_layout(), kPages,
                                         [&](int64_t bytes) { return backend.NewArena(bytes); }));
-  backend.SetPool(pool.get());
+  backend.SetPages(pool->pages());
   WorkerCoreOptions options;
   options.decode.max_batch = 4;
   std::vector<int32_t> tokens;  // of the engine thread, until all are there

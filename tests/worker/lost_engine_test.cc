@@ -39,7 +39,7 @@ struct Rig {
   explicit Rig(int depth) : late(MakeHash(), depth) {
     pool = std::move(*KvPool::Create(late.kv_layout(), kPages,
                                      [this](int64_t bytes) { return late.NewArena(bytes); }));
-    late.SetPool(pool.get());
+    late.SetPages(pool->pages());
     WorkerCoreOptions options;
     options.decode.max_batch = 4;
     core = std::make_unique<WorkerCore>(

@@ -18,7 +18,7 @@ struct Heard {
 
 struct Rig {
   Rig() : backend(kPageTokens, kLayers), pool(std::move(*KvPool::Create(backend.kv_layout(), 40))) {
-    backend.SetPool(pool.get());
+    backend.SetPages(pool->pages());
     backend.set_limits({.max_step_tokens = 64});
     WorkerCoreOptions options;
     options.decode.max_batch = 8;

@@ -63,7 +63,7 @@ struct WorkerFixture {
   explicit WorkerFixture(const RopeDesc& rope = {}, double itl_stretch = 1)
       : backend(kPageTokens, kLayers, {}, rope),
         pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
-    backend.SetPool(pool.get());
+    backend.SetPages(pool->pages());
     WorkerCoreOptions options;
     backend.set_limits({.max_step_tokens = 64});
     options.decode.max_batch = 4;
@@ -134,7 +134,7 @@ struct WorkerFixture {
             int to) {
     HashBackend other(kPageTokens);
     auto other_pool = std::move(*KvPool::Create(other.kv_layout(), kPages));
-    other.SetPool(other_pool.get());
+    other.SetPages(other_pool->pages());
     std::vector<int32_t> there;
     REQUIRE(other_pool->Take(static_cast<int>(pages.size()), &there));
     StepBuilder builder;

@@ -31,7 +31,7 @@ struct NotingMasks : MaskThread {
 struct GrammarWorker {
   explicit GrammarWorker(bool compiles = true)
       : backend(kPageTokens), pool(std::move(*KvPool::Create(backend.kv_layout(), kPages))) {
-    backend.SetPool(pool.get());
+    backend.SetPages(pool->pages());
     WorkerCoreOptions options;
     backend.set_limits({.max_step_tokens = 64});
     options.decode.max_batch = 4;

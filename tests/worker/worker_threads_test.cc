@@ -28,7 +28,7 @@ class Node {
   Node(Incarnation self, Role role, MemNetwork* network,
        std::function<void(const WorkerReport&)> on_report)
       : pool_(std::move(*KvPool::Create(backend_.kv_layout(), 80))) {
-    backend_.SetPool(pool_.get());
+    backend_.SetPages(pool_->pages());
     WorkerCoreOptions options;
     backend_.set_limits({.max_step_tokens = 32});
     options.decode.max_batch = 6;

@@ -41,9 +41,9 @@ class Fp32Backend : public HostBackend, public RivalSlices {
   StepLimits limits() const override { return limits_; }
   WeightMemory weight_memory() const override { return {weights_.bytes(), false}; }
   ComputePool* compute_pool() override { return compute_.get(); }
-  void SetPool(KvPool* pool) override {
-    BATON_CHECK(pool->layout().layout_id() == layout_.layout_id());
-    kv_ = pool;
+  void SetPages(const KvPages& pages) override {
+    BATON_CHECK(pages.layout->layout_id() == layout_.layout_id());
+    kv_ = pages;
   }
 
   // ---- steps ----
@@ -149,8 +149,8 @@ class Fp32Backend : public HostBackend, public RivalSlices {
   };
 
   void Begin(const StepBatch& batch, Computed& c) {
-    BATON_CHECK(kv_ != nullptr && batch.n_tokens() > 0);
-    c.batch.Assign(batch, *kv_, model_.vocab, model_.max_positions);
+    BATON_CHECK(kv_.base != nullptr && batch.n_tokens() > 0);
+    c.batch.Assign(batch, kv_, model_.vocab, model_.max_positions);
     c.x.Resize(c.batch.n(), model_.hidden);
     c.queries.Resize(c.batch.n(), model_.n_heads * layout_.shape(0).key_dim);
     c.kept.Resize(c.batch.n(), KeptWidth());
@@ -354,12 +354,12 @@ class Fp32Backend : public HostBackend, public RivalSlices {
   }
 
   float* KRow(int layer, int head, int32_t page, int slot) const {
-    return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.KOffset(layer, head)) +
+    return reinterpret_cast<float*>(kv_.plane(page, layer) + layout_.KOffset(layer, head)) +
            slot * layout_.shape(layer).key_dim_padded();
   }
   float* VRow(int layer, int head, int32_t page, int slot) const {
     if (layout_.shape(layer).values_in_keys) return KRow(layer, head, page, slot);
-    return reinterpret_cast<float*>(kv_->plane(page, layer) + layout_.VOffset(layer, head)) +
+    return reinterpret_cast<float*>(kv_.plane(page, layer) + layout_.VOffset(layer, head)) +
            slot * layout_.shape(layer).value_dim;
   }
 
@@ -454,7 +454,7 @@ class Fp32Backend : public HostBackend, public RivalSlices {
   uint64_t fingerprint_;
   Fp32Weights weights_;
   Fp32Mlp mlp_;
-  KvPool* kv_ = nullptr;
+  KvPages kv_;
 
   Computed step_, slice_;
   int next_layer_ = 0;      // next layer of the step

@@ -35,10 +35,6 @@ class DeviceArena : public KvArena {
 absl::StatusOr<std::unique_ptr<DeviceBackend>> DeviceBackend::Create(
     Device& device, DeviceModel model, const DeviceBackendOptions& options) {
   BATON_CHECK(options.depth >= 1);
-  if (model.layout.planes_apart()) {
-    return absl::UnimplementedError(
-        "model: only some of its layers have a window, which no device computes yet; use the CPU");
-  }
   std::unique_ptr<DeviceBackend> backend(new DeviceBackend(device, std::move(model), options));
   RETURN_IF_ERROR(backend->steps_->Reserve());
   return backend;
@@ -63,16 +59,16 @@ absl::StatusOr<std::unique_ptr<KvArena>> DeviceBackend::NewArena(int64_t bytes) 
   return std::make_unique<DeviceArena>(device_, *steps_, base);
 }
 
-void DeviceBackend::SetPool(KvPool* pool) {
-  BATON_CHECK(pool->layout().layout_id() == model_.layout.layout_id());
-  kv_ = pool;
-  steps_->SetPages(pool->base(), pool->total());
+void DeviceBackend::SetPages(const KvPages& pages) {
+  BATON_CHECK(pages.layout->layout_id() == model_.layout.layout_id());
+  has_pages_ = true;
+  steps_->SetPages(pages);
 }
 
 // --- steps
 
 void DeviceBackend::Begin(const StepBatch& batch) {
-  BATON_CHECK(kv_ != nullptr && is_sampled_);
+  BATON_CHECK(has_pages_ && is_sampled_);
   BATON_CHECK(batch.n_tokens() > 0 && batch.n_tokens() <= model_.limits.max_step_tokens);
   std::erase_if(sampled_, [this](Fence fence) { return reached(fence); });
   BATON_CHECK(static_cast<int>(sampled_.size()) < options_.depth);
@@ -109,7 +105,7 @@ void DeviceBackend::Score(const ScoredRows& rows, std::span<PromptLogprob> out) 
 // --- slices
 
 void DeviceBackend::BeginSlice(const StepBatch& batch) {
-  BATON_CHECK(kv_ != nullptr && batch.n_pieces() == 1 && batch.scored_rows.empty());
+  BATON_CHECK(has_pages_ && batch.n_pieces() == 1 && batch.scored_rows.empty());
   BATON_CHECK(batch.n_tokens() <= model_.limits.max_slice_tokens);
   progress_.Begin(model_.desc->n_layers, batch.n_tokens(), model_.limits.max_step_tokens,
                   !batch.logit_rows.empty());

@@ -24,8 +24,8 @@ struct DeviceBackendOptions {
 
 class DeviceBackend : public Backend {
  public:
-  // device and model.desc outlive it; what NewArena makes does not. Unimplemented: a model of which
-  // only some layers have a window. ResourceExhausted: no memory.
+  // device and model.desc outlive it; what NewArena makes does not. ResourceExhausted: no
+  // memory.
   static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(Device& device, DeviceModel model,
                                                                const DeviceBackendOptions& options);
 
@@ -51,7 +51,7 @@ class DeviceBackend : public Backend {
   std::optional<std::string> lost() const override { return timeline_.lost(); }
 
   absl::StatusOr<std::unique_ptr<KvArena>> NewArena(int64_t bytes) override;
-  void SetPool(KvPool* pool) override;
+  void SetPages(const KvPages& pages) override;
 
   void Begin(const StepBatch& batch) override;
   void RunLayers(int from, int to) override;
@@ -78,7 +78,7 @@ class DeviceBackend : public Backend {
   // Made once; behind a pointer, because reading logits is a submission.
   const std::unique_ptr<DeviceSteps> steps_;
   DeviceTimeline& timeline_;
-  KvPool* kv_ = nullptr;
+  bool has_pages_ = false;
 
   // The step submitted last.
   int n_logits_ = 0, n_scored_ = 0, next_layer_ = 0;

@@ -67,8 +67,9 @@ absl::Status DeviceSteps::Reserve() {
     return status;
   };
   const int rows = limits.max_step_tokens;
-  RETURN_IF_ERROR(allocate(MaxCounts(rows, rows, max_pages).bytes(), "metadata block", &block_));
-  RETURN_IF_ERROR(allocate(MaxCounts(limits.max_slice_tokens, 1, max_pages).bytes(),
+  RETURN_IF_ERROR(
+      allocate(MaxCounts(rows, rows, max_pages, model_.layout).bytes(), "metadata block", &block_));
+  RETURN_IF_ERROR(allocate(MaxCounts(limits.max_slice_tokens, 1, max_pages, model_.layout).bytes(),
                            "metadata block of slices", &slice_block_));
   RETURN_IF_ERROR(allocate(kActivationBytes, "activations", &state_.activations));
   std::byte* sampled = nullptr;
@@ -79,9 +80,11 @@ absl::Status DeviceSteps::Reserve() {
   return allocate_floats(1, "logits of slices", Logits::kSlice);
 }
 
-void DeviceSteps::SetPages(std::byte* kv, int n_pages) {
-  state_.kv = kv;
-  state_.n_pages = n_pages + 1;
+void DeviceSteps::SetPages(const KvPages& pages) {
+  pages_ = pages;
+  state_.kv = pages.base;
+  state_.n_pages = pages.n_pages + 1;
+  state_.n_page_ids = pages.n_ids + 1;
   graphs_.clear();  // they have the old address
 }
 
@@ -95,12 +98,11 @@ void DeviceSteps::Submit(const Call& call) {
 // --- steps
 
 absl::Status DeviceSteps::Upload(const StepBatch& batch, int padding, std::byte* to) {
-  const Padding rows{padding, static_cast<int32_t>(state_.n_pages - 1)};
-  const int64_t bytes = CountsOf(batch, rows).bytes();
+  const int64_t bytes = CountsOf(batch, padding, model_.layout).bytes();
   ASSIGN_OR_RETURN(Slot* const slot, pinned_.Take(bytes));
   deliver_ = [this, slot] { pinned_.Give(slot); };
   device_.HostWrites(slot->at, bytes);
-  WriteBlock(batch, rows, slot->at);
+  WriteBlock(batch, padding, pages_, slot->at);
   return device_.Copy(compute_, to, slot->at, bytes);
 }
 

@@ -36,8 +36,8 @@ class DeviceSteps {
 
   DeviceTimeline& timeline() { return timeline_; }
   DeviceStream compute() const { return compute_; }
-  // kv: (n_pages + 1) pages of the device; the last one takes what padding writes.
-  void SetPages(std::byte* kv, int n_pages);
+  // Pages of the device; behind them is one more, which takes what padding writes.
+  void SetPages(const KvPages& pages);
 
   void Begin(const StepBatch& batch);
   void RunLayers(int from, int to);
@@ -87,6 +87,7 @@ class DeviceSteps {
   std::byte *block_ = nullptr, *slice_block_ = nullptr;
   int32_t* sampled_ = nullptr;
   float* logits_[3] = {};
+  KvPages pages_;
   KernelState state_;
   std::map<GraphKey, DeviceGraph> graphs_;
   Step step_;

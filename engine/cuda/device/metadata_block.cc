@@ -3,11 +3,14 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "engine/kv/kv_pool.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kNumber = sizeof(int32_t);
+
+int32_t PlanesOf(const KvLayout& layout) { return layout.planes_apart() ? layout.n_layers() : 0; }
 
 class Writer {
  public:
@@ -25,36 +28,52 @@ class Writer {
   std::byte* to_;
 };
 
+// A page that its holder has trimmed keeps the frames that others need of it, and no page has none.
+void WriteFrames(std::span<const int32_t> entries, int n_padding, const KvPages& pages,
+                 Writer* writer) {
+  const int n_planes = pages.layout->n_layers();
+  for (const int32_t entry : entries) {
+    const int32_t page = PageOf(entry);
+    for (int plane = 0; plane < n_planes; ++plane)
+      writer->Put(page == kNoPage ? -1 : pages.frames[int64_t{page} * n_planes + plane]);
+  }
+  for (int i = 0; i < n_padding; ++i)
+    for (int plane = 0; plane < n_planes; ++plane) writer->Put(pages.n_pages * n_planes + plane);
+}
+
 }  // namespace
 
 int64_t BlockCounts::bytes() const {
   const int64_t numbers =
-      int64_t{2} * n_tokens + int64_t{3} * n_pieces + 2 + n_pages + n_logits + n_scored;
+      int64_t{2} * n_tokens + int64_t{3} * n_pieces + 2 + n_logits + n_scored +
+      int64_t{n_pages} * (1 + n_planes);
   return static_cast<int64_t>(sizeof(BlockCounts)) + numbers * kNumber;
 }
 
-BlockCounts CountsOf(const StepBatch& batch, const Padding& padding) {
-  return {batch.n_tokens() + padding.n_rows, batch.n_pieces() + padding.n_rows,
-          static_cast<int32_t>(batch.pages.size()) + padding.n_rows,
-          static_cast<int32_t>(batch.logit_rows.size()) + padding.n_rows,
-          static_cast<int32_t>(batch.scored_rows.size())};
+BlockCounts CountsOf(const StepBatch& batch, int n_padding, const KvLayout& layout) {
+  return {batch.n_tokens() + n_padding,
+          batch.n_pieces() + n_padding,
+          static_cast<int32_t>(batch.pages.size()) + n_padding,
+          static_cast<int32_t>(batch.logit_rows.size()) + n_padding,
+          static_cast<int32_t>(batch.scored_rows.size()),
+          PlanesOf(layout)};
 }
 
-BlockCounts MaxCounts(int max_tokens, int max_pieces, int max_pages) {
-  return {max_tokens, max_pieces, max_pieces * max_pages, max_tokens, max_tokens};
+BlockCounts MaxCounts(int max_tokens, int max_pieces, int max_pages, const KvLayout& layout) {
+  return {max_tokens, max_pieces, max_pieces * max_pages, max_tokens, max_tokens, PlanesOf(layout)};
 }
 
-void WriteBlock(const StepBatch& batch, const Padding& padding, std::byte* to) {
+void WriteBlock(const StepBatch& batch, int n_padding, const KvPages& pages, std::byte* to) {
   const int n = batch.n_tokens();
-  BATON_CHECK(padding.n_rows == 0 || (static_cast<int>(batch.logit_rows.size()) == n &&
-                                      batch.n_pieces() == n && batch.scored_rows.empty()));
-  const BlockCounts counts = CountsOf(batch, padding);
+  BATON_CHECK(n_padding == 0 || (static_cast<int>(batch.logit_rows.size()) == n &&
+                                 batch.n_pieces() == n && batch.scored_rows.empty()));
+  const BlockCounts counts = CountsOf(batch, n_padding, *pages.layout);
   std::memcpy(to, &counts, sizeof(counts));
   Writer writer(to + sizeof(counts));
   const auto pad = [&](const auto& number) {
-    for (int i = 0; i < padding.n_rows; ++i) writer.Put(number(i));
+    for (int i = 0; i < n_padding; ++i) writer.Put(number(i));
   };
-  const auto pages = static_cast<int32_t>(batch.pages.size());
+  const auto n_entries = static_cast<int32_t>(batch.pages.size());
   writer.Put(batch.tokens);
   pad([](int) { return 0; });
   writer.Put(batch.positions);
@@ -62,9 +81,10 @@ void WriteBlock(const StepBatch& batch, const Padding& padding, std::byte* to) {
   writer.Put(batch.piece_begin);
   pad([&](int i) { return n + i + 1; });
   writer.Put(batch.page_begin);
-  pad([&](int i) { return pages + i + 1; });
+  pad([&](int i) { return n_entries + i + 1; });
   writer.Put(batch.pages);
-  pad([&](int) { return padding.page; });
+  pad([&](int) { return pages.n_ids; });
+  if (counts.n_planes > 0) WriteFrames(batch.pages, n_padding, pages, &writer);
   writer.Put(batch.logit_rows);
   pad([&](int i) { return n + i; });
   writer.Put(batch.scored_rows);
@@ -86,6 +106,7 @@ BlockStep::BlockStep(const BlockCounts& counts, const std::byte* block) {
   take(counts.n_pieces + 1, piece_begin_);
   take(counts.n_pieces + 1, page_begin_);
   take(counts.n_pages, pages_);
+  take(counts.n_pages * counts.n_planes, frames_);
   take(counts.n_logits, logit_rows_);
   take(counts.n_scored, scored_rows_);
   take(counts.n_pieces, ropes);

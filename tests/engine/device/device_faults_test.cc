@@ -343,7 +343,7 @@ TEST_CASE("memory that is not there is an error that says for what") {
     absl::StatusOr<std::unique_ptr<KvPool>> pool = KvPool::Create(
         e.backend->kv_layout(), 2, [&](int64_t bytes) { return e.backend->NewArena(bytes); });
     if (!pool.ok()) continue;
-    e.backend->SetPool(pool->get());
+    e.backend->SetPages((*pool)->pages());
     e.backend->Begin(step.batch());
     e.backend->RunLayers(0, e.backend->model().n_layers);
     StepOutput out;

@@ -1,6 +1,7 @@
 // Runs requests through any backend as a worker does, in an order that a seed draws: chunks of
 // prompts beside rows, tokens fed where they are not known yet, layers in runs, the first request
-// as a slice, prompts scored, pages taken and given back. What comes out must not depend on it.
+// as a slice, prompts scored, pages taken, trimmed and given back. What comes out must not depend
+// on it.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +41,7 @@ class StepDriver {
         backend.kv_layout(), n_pages, [&](int64_t bytes) { return backend.NewArena(bytes); });
     REQUIRE(pool.ok());
     pool_ = *std::move(pool);
-    backend.SetPool(pool_.get());
+    backend.SetPages(pool_->pages());
   }
 
   // Asked before results are taken; true: the run ends, with what is there.
@@ -196,7 +197,15 @@ class StepDriver {
     }
     if (builder_.n_tokens() == 0) return false;
     Run(std::move(step), scored_tokens);
+    for (Sequence& s : sequences_) Trim(s);
     return true;
+  }
+
+  // Gives back planes that have fallen out of the windows, though the step may still be under way.
+  void Trim(Sequence& s) {
+    if (!s.is_started || s.is_done || (s.is_slice && slice_ != nullptr)) return;
+    const int passed = pool_->layout().PagesPassed(s.submitted);
+    if (passed > 0) pool_->Trim(std::span(s.pages).first(static_cast<size_t>(passed)));
   }
 
   void Want(Sequence& s, int row, Step& step) {

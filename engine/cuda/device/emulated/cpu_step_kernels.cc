@@ -8,15 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "engine/cuda/device/sampled_results.h"
+#include "engine/kv/kv_pool.h"
 
 namespace baton {
 namespace {
-
-// The bytes of pages of a device.
-class ViewArena : public KvArena {
- public:
-  explicit ViewArena(std::byte* bytes) : KvArena(bytes) {}
-};
 
 template <typename Arguments, typename Kernel>
 OperationRunner::Kernel Typed(const Kernel& kernel) {
@@ -68,18 +63,15 @@ void CpuStepKernels::AddTo(OperationRunner& runner) {
 
 void CpuStepKernels::Bind(KernelMemory& memory, const KernelState& state) {
   memory.Writes(state.activations, kActivationBytes);
-  if (state.kv == kv_) return;
+  if (state.kv == pages_.base) return;
   const KvLayout& layout = engine_->kv_layout();
-  std::byte* const bytes = memory.At(state.kv, state.n_pages * layout.page_bytes);
-  absl::StatusOr<std::unique_ptr<KvPool>> pages =
-      KvPool::Create(layout, static_cast<int>(state.n_pages),
-                     [bytes](int64_t) -> absl::StatusOr<std::unique_ptr<KvArena>> {
-                       return std::make_unique<ViewArena>(bytes);
-                     });
-  BATON_CHECK(pages.ok());
-  pages_ = *std::move(pages);
-  kv_ = state.kv;
-  engine_->SetPool(pages_.get());
+  if (layout.planes_apart())
+    frames_.assign(static_cast<size_t>(state.n_page_ids * layout.n_layers()), -1);
+  pages_ = {&layout, state.kv, state.n_pages, state.n_page_ids,
+            frames_.empty() ? nullptr : frames_.data()};
+  KvPages host = pages_;
+  host.base = memory.At(state.kv, state.n_pages * layout.page_bytes);
+  engine_->SetPages(host);
 }
 
 std::unique_ptr<BlockStep> CpuStepKernels::ReadBlock(KernelMemory& memory, const std::byte* block) {
@@ -88,6 +80,19 @@ std::unique_ptr<BlockStep> CpuStepKernels::ReadBlock(KernelMemory& memory, const
   const std::byte* const bytes = memory.Reads(block, counts.bytes());
   if (!memory.error().empty()) return nullptr;
   return std::make_unique<BlockStep>(counts, bytes);
+}
+
+void CpuStepKernels::TakeFrames(const BlockStep& block) {
+  const std::span<const int32_t> frames = block.frames();
+  if (frames.empty()) return;
+  const int n_planes = engine_->kv_layout().n_layers();
+  const std::span<const int32_t> entries = block.batch().pages;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const int32_t page = PageOf(entries[i]);
+    if (page == kNoPage) continue;
+    std::copy_n(frames.begin() + static_cast<int64_t>(i) * n_planes, n_planes,
+                frames_.begin() + int64_t{page} * n_planes);
+  }
 }
 
 bool CpuStepKernels::Feed(KernelMemory& memory, const int32_t* sampled, std::span<int32_t> tokens) {
@@ -101,10 +106,9 @@ bool CpuStepKernels::Feed(KernelMemory& memory, const int32_t* sampled, std::spa
   return true;
 }
 
-void CpuStepKernels::WritePlanes(KernelMemory& memory, const KernelState& state, int layer,
-                                 const Rows& rows) {
+void CpuStepKernels::WritePlanes(KernelMemory& memory, int layer, const Rows& rows) {
   const KvLayout& layout = engine_->kv_layout();
-  const KvPlane& plane = layout.planes[static_cast<size_t>(layer)];
+  const int64_t bytes = layout.planes[static_cast<size_t>(layer)].bytes;
   const StepBatch& batch = rows.batch;
   int32_t latest = kNoPage;
   for (int piece = 0; piece < batch.n_pieces(); ++piece) {
@@ -113,14 +117,13 @@ void CpuStepKernels::WritePlanes(KernelMemory& memory, const KernelState& state,
       const int entry = batch.page_begin[piece] + batch.positions[row] / layout.page_tokens;
       const int32_t page = batch.pages[static_cast<size_t>(entry)];
       if (page == latest) continue;
-      memory.Writes(state.kv + page * layout.page_bytes + plane.offset, plane.bytes);
+      memory.Writes(pages_.plane(page, layer), bytes);
       latest = page;
     }
   }
 }
 
-void CpuStepKernels::ReadPlanes(KernelMemory& memory, const KernelState& state, int layer,
-                                const Rows& rows) {
+void CpuStepKernels::ReadPlanes(KernelMemory& memory, int layer, const Rows& rows) {
   const KvLayout& layout = engine_->kv_layout();
   const KvPlane& plane = layout.planes[static_cast<size_t>(layer)];
   const StepBatch& batch = rows.batch;
@@ -128,9 +131,10 @@ void CpuStepKernels::ReadPlanes(KernelMemory& memory, const KernelState& state, 
     const int end = std::min(rows.to, batch.piece_begin[piece + 1]);
     if (end <= std::max(rows.from, batch.piece_begin[piece])) continue;
     const int n_pages = batch.positions[end - 1] / layout.page_tokens + 1;
-    for (const int32_t page : batch.pages.subspan(batch.page_begin[piece], n_pages)) {
-      if (page == kNoPage) continue;
-      memory.Reads(state.kv + page * layout.page_bytes + plane.offset, plane.bytes);
+    for (const int32_t entry : batch.pages.subspan(batch.page_begin[piece], n_pages)) {
+      // A trimmed page has no plane of a layer with a window, and no key that a row sees there.
+      if (entry == kNoPage || (plane.has_window && !IsWhole(entry))) continue;
+      memory.Reads(pages_.plane(PageOf(entry), layer), plane.bytes);
     }
   }
 }
@@ -146,6 +150,7 @@ void CpuStepKernels::Begin(KernelMemory& memory, const BeginArguments& a) {
     return memory.Fail(
         absl::StrFormat("is launched for %d rows and has %d", a.n_rows, step_->batch().n_tokens()));
   }
+  TakeFrames(*step_);
   engine_->Begin(step_->batch());
 }
 
@@ -153,8 +158,8 @@ void CpuStepKernels::Layer(KernelMemory& memory, const LayerArguments& a) {
   Bind(memory, a.state);
   const StepBatch batch = step_->batch();
   const Rows all{batch, 0, batch.n_tokens()};
-  WritePlanes(memory, a.state, a.layer, all);
-  ReadPlanes(memory, a.state, a.layer, all);
+  WritePlanes(memory, a.layer, all);
+  ReadPlanes(memory, a.layer, all);
   engine_->RunLayers(a.layer, a.layer + 1);
   if (a.layer + 1 < engine_->model().n_layers) return;
   const auto n = static_cast<int>(batch.logit_rows.size());
@@ -200,6 +205,7 @@ void CpuStepKernels::BeginSlice(KernelMemory& memory, const BeginSliceArguments&
   std::unique_ptr<BlockStep> slice = ReadBlock(memory, a.block);
   if (slice == nullptr) return;
   slice_ = std::move(slice);
+  TakeFrames(*slice_);
   engine_->BeginSlice(slice_->batch());
 }
 
@@ -209,13 +215,13 @@ void CpuStepKernels::SlicePart(KernelMemory& memory, const SlicePartArguments& a
   const Rows rows{batch, a.from, a.to};
   switch (a.part) {
     case SlicePartArguments::kProject:
-      WritePlanes(memory, a.state, a.layer, rows);
+      WritePlanes(memory, a.layer, rows);
       return engine_->ProjectSlice(a.layer, a.from, a.to);
     case SlicePartArguments::kAttend:
-      ReadPlanes(memory, a.state, a.layer, rows);
+      ReadPlanes(memory, a.layer, rows);
       return engine_->AttendSlice(a.layer, a.from, a.to, a.end_key);
     case SlicePartArguments::kFinish:
-      ReadPlanes(memory, a.state, a.layer, rows);
+      ReadPlanes(memory, a.layer, rows);
       engine_->FinishSlice(a.layer, a.from, a.to);
       if (a.logits != nullptr)
         std::ranges::copy(engine_->slice_logits(), memory.Writes(a.logits, vocab_));

@@ -13,7 +13,7 @@
 #include "engine/cuda/device/emulated/emulated_device.h"
 #include "engine/cuda/device/metadata_block.h"
 #include "engine/cuda/device/step_kernels.h"
-#include "engine/kv/kv_pool.h"
+#include "engine/kv/kv_pages.h"
 #include "engine/sampling/sampler.h"
 #include "engine/step/backend.h"
 
@@ -45,16 +45,17 @@ class CpuStepKernels {
   void SlicePart(KernelMemory& memory, const SlicePartArguments& a);
 
   std::unique_ptr<BlockStep> ReadBlock(KernelMemory& memory, const std::byte* block);
+  void TakeFrames(const BlockStep& block);
   bool Feed(KernelMemory& memory, const int32_t* sampled, std::span<int32_t> tokens);
   void Bind(KernelMemory& memory, const KernelState& state);
-  void WritePlanes(KernelMemory& memory, const KernelState& state, int layer, const Rows& rows);
-  void ReadPlanes(KernelMemory& memory, const KernelState& state, int layer, const Rows& rows);
+  void WritePlanes(KernelMemory& memory, int layer, const Rows& rows);
+  void ReadPlanes(KernelMemory& memory, int layer, const Rows& rows);
 
   const std::unique_ptr<Backend> engine_;
   const int64_t vocab_;
   Sampler sampler_;
-  std::byte* kv_ = nullptr;        // of the device: `pages_` is on its bytes
-  std::unique_ptr<KvPool> pages_;  // gives the engine its addresses; nobody takes a page of it
+  KvPages pages_;                // of the device
+  std::vector<int32_t> frames_;  // (page ids, layers) as the latest block with the page says
   std::unique_ptr<BlockStep> step_, slice_;
 };
 
