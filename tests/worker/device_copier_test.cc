@@ -1,13 +1,22 @@
-// KV copies between a device and the slots of the link, on an emulated device in virtual time: the
-// right bytes under any order, no wait missing, and nothing told that did not happen.
+// KV copies between a device and the slots of the link, on an emulated device in virtual time and
+// with threads: the right bytes under any order, no wait missing, and nothing told that did not
+// happen.
 #include "worker/device_copier.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "engine/cuda/device/emulated/device_thread.h"
 #include "engine/cuda/device/emulated/emulated_device.h"
 #include "engine/kv/kv_pool.h"
 #include "engine/model/model_desc.h"
@@ -47,7 +56,10 @@ struct Rig {
     As("link");
     copier = std::make_unique<DeviceCopier>(
         device, *backend, view,
-        DeviceCopier::Ports{[this] { ++wakes; },
+        DeviceCopier::Ports{[this] {
+                              ++wakes;
+                              if (on_wake != nullptr) on_wake();
+                            },
                             [this](const std::string& why) { lost.push_back(why); }});
     slots = copier->NewSlots(kSlots * slot_bytes());
   }
@@ -131,7 +143,8 @@ struct Rig {
   std::unique_ptr<DeviceBackend> backend;
   std::unique_ptr<KvArena> arena;
   PoolView view;
-  int wakes = 0;
+  std::atomic<int> wakes = 0;
+  std::function<void()> on_wake;  // on a thread of the device
   std::vector<std::string> lost;
   std::unique_ptr<DeviceCopier> copier;
   std::byte* slots = nullptr;
@@ -167,7 +180,114 @@ void LiveOnce(Rig* rig) {
   rig->Pass("link", "engine");
 }
 
+// What one thread tells another, with what it knew then.
+template <typename Message>
+class Line {
+ public:
+  explicit Line(HappensBefore& order) : order_(order) {}
+  void Send(const Message& message) {
+    const VectorClock known = order_.Send();
+    const std::lock_guard lock(mutex_);
+    messages_.emplace_back(message, known);
+    changed_.notify_one();
+  }
+  void Wake() {
+    const std::lock_guard lock(mutex_);
+    is_woken_ = true;
+    changed_.notify_one();
+  }
+  // Waits for a message or a wake, which is nothing.
+  std::optional<Message> Take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_woken_ || !messages_.empty(); });
+    is_woken_ = false;
+    if (messages_.empty()) return std::nullopt;
+    const auto [message, known] = std::move(messages_.front());
+    messages_.pop_front();
+    order_.Receive(known);
+    return message;
+  }
+
+ private:
+  HappensBefore& order_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<Message, VectorClock>> messages_;
+  bool is_woken_ = false;
+};
+
+struct CopyOrder {
+  enum Kind { kScatter, kGather, kStop } kind = kStop;
+  int32_t page = 0;
+  uint64_t after = 0;
+};
+
+// The link thread: does what the engine orders, and tells it what has ended. No other thread checks
+// meanwhile, for Catch serves one.
+void RunLink(Rig* rig, Line<CopyOrder>* orders, Line<CopyOrder>* ended) {
+  rig->As("link");
+  while (true) {
+    std::vector<CopyEvent> events;
+    rig->copier->Poll(&events);
+    for (const CopyEvent& event : events) {
+      if (const auto* scatter = std::get_if<CellsScattered>(&event)) {
+        ended->Send({CopyOrder::kScatter, static_cast<int32_t>(scatter->operation)});
+        continue;
+      }
+      const auto page = static_cast<int32_t>(std::get<CellsGathered>(event).operation);
+      CHECK(rig->SlotIs(page - Rig::kSlots, static_cast<uint8_t>(page), rig->view.page_stride));
+      ended->Send({CopyOrder::kGather, page});
+    }
+    const std::optional<CopyOrder> order = orders->Take();
+    if (!order) continue;
+    if (order->kind == CopyOrder::kStop) return;
+    const auto id = static_cast<OperationId>(order->page);
+    if (order->kind == CopyOrder::kScatter) {
+      rig->Receive(order->page, static_cast<uint8_t>(order->page + Rig::kSlots));
+      rig->Scatter(id, {order->page}, order->after, order->page);
+    } else {
+      rig->Gather(id, {order->page}, order->after, order->page - Rig::kSlots);
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("engine and link are threads beside the device: no wait is missing and each wake comes") {
+  constexpr int kRounds = 50;
+  Rig rig(1);
+  Line<CopyOrder> orders(rig.device.order()), ended(rig.device.order());
+  rig.on_wake = [&] { orders.Wake(); };
+  rig.Pass("link", "engine");  // as the link thread is started
+  const VectorClock started = rig.device.order().Send();
+  {
+    DeviceThread device(rig.device);
+    std::thread link([&] {
+      rig.As("link");
+      rig.device.order().Receive(started);
+      RunLink(&rig, &orders, &ended);
+    });
+    const auto lend = [&](int page) { orders.Send({CopyOrder::kScatter, page, rig.Zero(page)}); };
+    for (int page = 0; page < Rig::kSlots; ++page) lend(page);
+    for (int rounds = 0; rounds < kRounds;) {
+      const std::optional<CopyOrder> done = ended.Take();  // which nobody wakes
+      if (done->kind == CopyOrder::kScatter) {  // a step takes it, and its page is handed over
+        const int32_t computed = done->page + Rig::kSlots;
+        orders.Send({CopyOrder::kGather, computed, rig.CopyPage(done->page, computed)});
+      } else if (++rounds <= kRounds - Rig::kSlots) {
+        lend(done->page - Rig::kSlots);
+      }
+    }
+    orders.Send({});
+    link.join();
+  }
+  rig.RunAll();  // the last wake may still be under way
+  INFO(rig.Reports());
+  CHECK(rig.device.order().total() == 0);
+  CHECK(rig.wakes == 2 * kRounds);
+  CHECK(rig.lost.empty());
+  CHECK(rig.device.work().counts().blocking_calls == 0);
+}
 
 TEST_CASE("copies carry the right bytes under any order, and no wait is missing") {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
