@@ -113,8 +113,14 @@ class Deployment:
 
     def end(self, name):
         """SIGTERM, as an upgrade does it; returns the exit status."""
+        self.tell_to_end(name)
+        return self.await_end(name)
+
+    def tell_to_end(self, name):
+        self.programs[name].send_signal(signal.SIGTERM)
+
+    def await_end(self, name):
         program = self.programs.pop(name)
-        program.send_signal(signal.SIGTERM)
         seconds_until(f"{name} ends", lambda: program.poll() is not None)
         return program.returncode
 
