@@ -38,7 +38,7 @@ def loaded(router="router0"):
 
 def complete(prompt, router="router0", **parameters):
     body = {"prompt": prompt, "max_tokens": 400, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
-    told = lab.network.get(router, "/v1/completions", body=json.dumps({**body, **parameters}))
+    told = lab.network.get(router, "/v1/completions", body=json.dumps({**body, **parameters}), seconds=120)
     return json.loads(told)["choices"][0]
 
 
@@ -90,6 +90,7 @@ class Lab(unittest.TestCase):
         """One that comes is routed to at once; one that goes gets nothing more, and ends what it has. Counted from the
         line of its log that says that it has started, before a router is connected; and from SIGTERM."""
         wanted = complete(PROMPT, max_tokens=LONG)["token_ids"]
+        n_lost = self.lost_parts()
         with loaded() as load, loaded("router1") as other, futures.ThreadPoolExecutor(6) as pool:
             answers = [pool.submit(complete, PROMPT, max_tokens=LONG) for _ in range(6)]  # keep decode1 there
             seconds_until("both decode", lambda: all(lab.metric(each, "baton_worker_decode_rows{") > 1
@@ -102,6 +103,12 @@ class Lab(unittest.TestCase):
         for each in (load, other):
             self.assertAllRight(each, 20)
         self.assertLessEqual(max(seconds), ROUTED_S)
+        self.assertEqual(self.lost_parts(), n_lost)  # BatonWorkersLost is silent
+
+    @staticmethod
+    def lost_parts():
+        return sum(lab.metric(router, f'baton_failovers_total{{cause="{cause}"')
+                   for router in ROUTERS for cause in ("worker_lost", "stuck"))
 
     def first_work_of(self, worker):
         """Starts the worker; returns the seconds until it is given work, the least of three times: of a machine that

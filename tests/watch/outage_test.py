@@ -1,5 +1,6 @@
-"""What is around Baton fails: Prometheus hangs or dies, readers of metrics do not read, a name server knows nothing, and
-the API server of Kubernetes does not answer. Serving goes on, and the log has one line where Baton has something to say.
+"""What is around Baton fails: Prometheus hangs or dies, readers of metrics do not read, a collector of traces hangs, a
+name server knows nothing, and the API server of Kubernetes does not answer. Serving goes on, and the log has one line
+where Baton has something to say.
 
     scripts/outage_test.sh [--baton FILE]
 """
@@ -79,6 +80,18 @@ class Outages(unittest.TestCase):
         self.assert_serves(served.url)
         with urllib.request.urlopen(served.url + "/metrics", timeout=30) as page:
             self.assertIn(b"baton_requests_started_total", page.read())
+
+    def test_a_collector_that_hangs(self):
+        """One that is away, that refuses, and whose name nobody knows: tracing_test.py."""
+        collector = Listener()
+        self.addCleanup(collector.close)
+        served = ServedBaton(OPTIONS.baton, "--demo", "--prefill", "1", "--decode", "1",
+                             f"--tracing.endpoint=http://127.0.0.1:{collector.port}")
+        self.addCleanup(served.kill)
+        self.assert_serves(served.url)
+        wait_until(lambda: collector.n_connections() >= 2, 30, 0.1)  # it was tried again
+        self.assert_serves(served.url)
+        self.assertEqual(served.log().count("traces: 127.0.0.1"), 1)
 
     def test_a_name_that_nobody_knows_beside_a_router_that_is_there(self):
         authority = Authority(self.folder / "authority", "cluster")
