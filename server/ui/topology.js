@@ -133,7 +133,8 @@ export class Topology {
           "data-link": `${worker.name} ${link.to}`,
           d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}` }));
         if (link.broken) {
-          const x = middle, y = (y1 + y2) / 2; // where the curve is in its middle, too
+          // After a third of the curve: in the middle others cross it.
+          const x = x1 + (x2 - x1) * 0.37, y = y1 + (y2 - y1) * 0.26;
           shapes.push(svg("path", { class: "cross", d: `M${x - 5} ${y - 5} l10 10 m0 -10 l-10 10` }));
         } else if (forward && link.bytes_per_second > 0) {
           // Names stand at different places of their lines, so that they do not meet.

@@ -249,7 +249,7 @@ class Page(unittest.TestCase):
           const real = window.fetch;
           window.fetch = async (path, options) => {
             const answer = await real(path, options);
-            if (!String(path).includes("/v1/cluster/live")) return answer;
+            if (!String(path).startsWith("v1/cluster/live")) return answer;
             const told = await answer.json();
             for (const worker of told.workers) {
               if (worker.name !== "prefill0") continue;
