@@ -135,7 +135,8 @@ class Deployment:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def metric(self, name, series):
-        """Sum of the series that begin so, on the page of a router or worker."""
+        """Sum of the series that begin so (a text, or one of several), on the page of a router or worker, which is
+        written anew each 250 ms."""
         where = ("127.0.0.1", 8000) if role_of(name) == "router" else (self.network.addresses[name], METRICS)
         page = self.network.get(name, "/metrics", *where, seconds=5).decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(series))

@@ -103,7 +103,8 @@ class Lab(unittest.TestCase):
         for each in (load, other):
             self.assertAllRight(each, 20)
         self.assertLessEqual(max(seconds), ROUTED_S)
-        self.assertEqual(self.lost_parts(), n_lost)  # BatonWorkersLost is silent
+        if running_time.stood() == self.stood:  # else streams have broken by themselves
+            self.assertEqual(self.lost_parts(), n_lost)  # BatonWorkersLost is silent
 
     @staticmethod
     def lost_parts():
@@ -135,8 +136,8 @@ class Lab(unittest.TestCase):
     @staticmethod
     def work_of(worker):
         """What grows with each request that is given to the worker: tokens of prompts, bytes of KV."""
-        return sum(lab.metric(worker, f"baton_{each}_total{{") for each in
-                   ("prefill_tokens", "prefill_reused_tokens", "kv_received_bytes"))
+        return lab.metric(worker, tuple(f"baton_{each}_total{{" for each in (
+            "prefill_tokens", "prefill_reused_tokens", "kv_received_bytes")))
 
     def last_work_of(self, worker):
         """Tells the worker to end and awaits it; returns the seconds until it was given work for the last time."""
