@@ -24,7 +24,7 @@ ROUTED_S = 2  # a worker that comes is routed to within, and one that goes no mo
 STARTED = "metrics on http"
 LONG = 1500  # tokens
 PROMPT = "Zanzibar 7351 crosses the quiet harbour while eleven violet lanterns burn. Tell what happens:"
-# Cases that scripts/test.sh runs: a minute, and no limit of time that a busy machine could break.
+# Cases that scripts/test.sh runs: a minute, and no limit of time that a busy machine could break, but for ROUTED_S.
 SLICE = ("a_chat_is_answered", "killed_workers_come_back", "workers_that_come_and_go",
          "certificates_and_authority_change_under_streams", "a_host_that_nobody_reaches",
          "strangers_are_refused_by_name", "no_token_on_the_control_port")
