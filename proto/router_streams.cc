@@ -10,11 +10,11 @@
 namespace baton {
 
 RouterStreams::RouterStreams(RouterStreamsOptions options) : options_(std::move(options)) {
-  const std::vector<std::string>& all = options_.addresses;
-  if (std::any_of(all.begin(), all.end(), IsNamedAddress))
-    resolver_ = std::thread([this] { Resolve(); });
-  else
-    Dial(all);
+  // Numbers first: a name server may hang.
+  std::vector<std::string> numbers = options_.addresses;
+  std::erase_if(numbers, IsNamedAddress);
+  Dial(numbers);
+  if (numbers.size() < options_.addresses.size()) resolver_ = std::thread([this] { Resolve(); });
 }
 
 RouterStreams::~RouterStreams() {

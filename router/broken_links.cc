@@ -13,6 +13,8 @@ constexpr absl::Duration kMaxTrial = absl::Seconds(15);
 
 }  // namespace
 
+bool BrokenLinks::Link::was_tried_in_vain() const { return pause > kFirstPause; }
+
 std::optional<absl::Duration> BrokenLinks::OnBroken(Incarnation source, Incarnation sink,
                                                     absl::Time now) {
   const auto [it, is_new] = links_.try_emplace({source, sink}, Link{.pause = kFirstPause});
@@ -52,8 +54,16 @@ void BrokenLinks::Leave(Incarnation worker) {
 
 int BrokenLinks::n_tried_in_vain() const {
   return static_cast<int>(std::count_if(links_.begin(), links_.end(), [](const auto& link) {
-    return link.second.pause > kFirstPause;
+    return link.second.was_tried_in_vain();
   }));
+}
+
+std::vector<Incarnation> BrokenLinks::TriedInVainFrom(Incarnation source) const {
+  std::vector<Incarnation> sinks;
+  for (auto it = links_.lower_bound({source, 0}); it != links_.end() && it->first.first == source;
+       ++it)
+    if (it->second.was_tried_in_vain()) sinks.push_back(it->first.second);
+  return sinks;
 }
 
 std::vector<Incarnation> BrokenLinks::From(Incarnation source, bool may_try, absl::Time now) const {

@@ -29,6 +29,8 @@ class BrokenLinks {
 
   // Links that were tried in vain, and not since in success.
   int n_tried_in_vain() const;
+  // The sinks of those that begin at `source`, ascending.
+  std::vector<Incarnation> TriedInVainFrom(Incarnation source) const;
   // Sinks that `source` is not to hand over to, ascending; may_try: less those to be tried now.
   std::vector<Incarnation> From(Incarnation source, bool may_try, absl::Time now) const;
 
@@ -37,6 +39,7 @@ class BrokenLinks {
     absl::Duration pause = absl::ZeroDuration();
     absl::Time alone_until = absl::InfinitePast();
     bool is_tried = false;
+    bool was_tried_in_vain() const;
   };
   // Visits the links with one of these ends.
   void OfEnds(Incarnation source, Incarnation sink, const std::function<void(Link&)>& visit);

@@ -32,14 +32,17 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   return absl::OkStatus();
 }
 
-// Links whose rate the worker told, and those that the router has given it KV to send over.
+// Links whose rate the worker told, those that the router has given it KV to send over, and those
+// that were tried in vain.
 std::vector<LinkView> LinksOf(const Membership& members, const Membership::Member& member,
-                              const Ledger::Account& account) {
+                              const Ledger::Account& account,
+                              const std::vector<Incarnation>& broken_to) {
   std::map<Incarnation, LinkView> links;
   for (const LinkRate& rate : member.load.links)
     links[rate.peer].bytes_per_second = rate.bytes_per_second;
   for (const TokensTo& sending : account.sending)
     if (sending.tokens > 0) links[sending.worker].tokens_under_way = sending.tokens;
+  for (const Incarnation peer : broken_to) links[peer].broken = true;
   std::vector<LinkView> known;
   for (auto& [peer, link] : links) {
     const WorkerAnnounce* const about = members.Find(peer);
@@ -132,7 +135,8 @@ std::vector<WorkerView> Router::Workers() const {
                        .pages_free = member.load.pages_free,
                        .pages_promised = account.pages_held,
                        .heard_at = member.heard_at,
-                       .links = LinksOf(cluster_.members, member, account)});
+                       .links = LinksOf(cluster_.members, member, account,
+                                        cluster_.broken_links.TriedInVainFrom(id))});
   }
   return workers;
 }

@@ -141,6 +141,7 @@ struct LinkView {
   std::string peer{};
   double bytes_per_second = 0;   // as the sender measured it; 0: unknown
   int64_t tokens_under_way = 0;  // whose KV the router has asked for and that is not known there
+  bool broken = false;           // tried in vain since a handoff over it broke (broken_links.h)
 };
 
 // One worker: what it announced and reported last, and what the router has sent it since.

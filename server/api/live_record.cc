@@ -41,6 +41,7 @@ void WriteLinks(JsonWriter& json, const WorkerView& worker) {
         json.Field("to", link.peer);
         json.FixedField("bytes_per_second", link.bytes_per_second, 0);
         json.Field("tokens_under_way", link.tokens_under_way);
+        json.Field("broken", link.broken);
       });
     }
   });

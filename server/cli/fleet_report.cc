@@ -97,21 +97,39 @@ void InspectWorkers(const json::object& live, std::vector<Finding>* findings) {
   }
 }
 
+Finding BrokenLink(const std::string& ends, const std::string& source) {
+  return Bad(
+      "link",
+      absl::StrCat(ends,
+                   ": broken, no KV gets through though both workers are here, so requests "
+                   "avoid the pair; let each of them reach cluster.worker_host and "
+                   "kvtransfer.ports of the other (firewall, route, kvtransfer.allowed_cidrs), "
+                   "and look at the log of ",
+                   source));
+}
+
 void InspectLinks(const json::object& live, std::vector<Finding>* findings) {
   std::map<std::string, std::string> names;
   for (const json::object* worker : ObjectsOf(live, "workers"))
     names[TextOf(*worker, "incarnation")] = TextOf(*worker, "name");
   std::map<std::string, double> rates;  // by "from -> to"
+  bool has_broken = false;
   for (const json::object* worker : ObjectsOf(live, "workers")) {
     for (const json::object* link : ObjectsOf(*worker, "links")) {
       const std::string to = TextOf(*link, "to");
       const double rate = NumberOf(*link, "bytes_per_second");
-      if (rate > 0)
-        rates[absl::StrCat(TextOf(*worker, "name"), " -> ", names.contains(to) ? names[to] : to)] =
-            rate;
+      const std::string ends =
+          absl::StrCat(TextOf(*worker, "name"), " -> ", names.contains(to) ? names[to] : to);
+      if (IsTrue(*link, "broken")) {
+        has_broken = true;
+        findings->push_back(BrokenLink(ends, TextOf(*worker, "name")));
+      } else if (rate > 0) {
+        rates[ends] = rate;
+      }
     }
   }
   if (rates.empty()) {
+    if (has_broken) return;
     findings->push_back(Note("links", "none has carried KV yet: send a request first"));
     return;
   }

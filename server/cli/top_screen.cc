@@ -65,7 +65,9 @@ std::string WorkerLine(const json::value& worker) {
   for (const json::value& link : worker.at("links").as_array()) {
     std::string text = absl::StrCat(Str(link.at("to")), " ");
     const double rate = Num(link.at("bytes_per_second"));
-    absl::StrAppend(&text, rate > 0 ? RateText(rate) : "-");
+    const json::value* broken = link.as_object().if_contains("broken");  // older routers: none
+    const bool is_broken = broken != nullptr && broken->as_bool();
+    absl::StrAppend(&text, is_broken ? "BROKEN" : rate > 0 ? RateText(rate) : "-");
     if (const int64_t tokens = Int(link.at("tokens_under_way")); tokens > 0)
       absl::StrAppend(&text, " (", tokens, " tokens)");
     links.push_back(text);

@@ -37,6 +37,9 @@ namespace baton {
 namespace {
 
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
+// After the last part: requests that routers sent before they heard that the worker drains are
+// refused meanwhile. Without it they would be parts of a lost worker.
+constexpr absl::Duration kFarewell = absl::Milliseconds(500);
 
 const WorkerConfig& ConfigOf(const Config& config, Role role) {
   return role == Role::kPrefill ? config.prefill : config.decode;
@@ -190,13 +193,13 @@ void ReportKvCache(const StartReporter& reporter, const Worker& worker) {
           announce.transfer.address);
 }
 
-// Ends the loop when no request runs here any more, when the time is up, or at a second signal.
-// Until then the loop runs, so that /metrics and /readyz show the worker draining.
+// Ends the loop soon after no request runs here any more, when the time is up, or at a second
+// signal. Until then the loop runs, so that /metrics and /readyz show the worker draining.
 class DrainWatcher {
  public:
   // limit: read at the signal; outlives the watcher.
   DrainWatcher(EventLoop* loop, Worker* worker, const absl::Duration* limit)
-      : loop_(loop), worker_(worker), limit_(limit), deadline_(loop) {}
+      : loop_(loop), worker_(worker), limit_(limit), deadline_(loop), farewell_(loop) {}
 
   void OnSignal() {
     if (std::exchange(stopping_, true)) {
@@ -210,14 +213,18 @@ class DrainWatcher {
       LogWarn("the time to stop is up, running requests are cancelled");
       loop_->Stop();
     });
-    worker_->Drain([loop = loop_] { loop->Post([loop] { loop->Stop(); }); });
+    worker_->Drain([this] { loop_->Post([this] { SayFarewell(); }); });
   }
 
  private:
+  void SayFarewell() {
+    farewell_.Set(MonotonicNow() + kFarewell, [this] { loop_->Stop(); });
+  }
+
   EventLoop* loop_;
   Worker* worker_;
   const absl::Duration* const limit_;
-  EventLoop::Timer deadline_;
+  EventLoop::Timer deadline_, farewell_;
   bool stopping_ = false;
 };
 

@@ -22,6 +22,7 @@ function gauge(name, parts, whole, text) {
 }
 
 function linkText(link) {
+  if (link.broken) return `✕ ${link.to}: broken, no KV gets through`;
   const speed = link.bytes_per_second > 0 ? bytesPerSecond(link.bytes_per_second) : "not measured yet";
   const moves = link.tokens_under_way > 0 ? `, ${count(link.tokens_under_way)} tokens on the way` : "";
   return `→ ${link.to}: ${speed}${moves}`;
@@ -52,7 +53,8 @@ function cardOf(worker, now, mostQueued) {
         (worker.decode_waiting > 0 ? `, ${count(worker.decode_waiting)} wait` : "")),
     gauge("KV", [["pages", used], ["promised", promised]], worker.pages.total,
       `${count(used)} of ${count(worker.pages.total)} pages`));
-  const links = worker.links.map((link) => el("li", {}, linkText(link)));
+  const links = worker.links.map((link) =>
+    el("li", { "data-is": link.broken ? "bad" : null }, linkText(link)));
   if (links.length > 0) card.append(el("ul", { class: "links" }, ...links));
   return card;
 }
@@ -127,9 +129,14 @@ export class Topology {
         const y2 = to.top + to.height / 2 - frame.top + shift;
         const middle = (x1 + x2) / 2;
         const moves = link.tokens_under_way > 0;
-        shapes.push(svg("path", { class: moves ? "wire moves" : "wire",
+        shapes.push(svg("path", { class: link.broken ? "wire broken" : moves ? "wire moves" : "wire",
+          "data-link": `${worker.name} ${link.to}`,
           d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}` }));
-        if (forward && link.bytes_per_second > 0) {
+        if (link.broken) {
+          // After a third of the curve: in the middle others cross it.
+          const x = x1 + (x2 - x1) * 0.37, y = y1 + (y2 - y1) * 0.26;
+          shapes.push(svg("path", { class: "cross", d: `M${x - 5} ${y - 5} l10 10 m0 -10 l-10 10` }));
+        } else if (forward && link.bytes_per_second > 0) {
           // Names stand at different places of their lines, so that they do not meet.
           const part = [0.5, 0.32, 0.68][number++ % 3];
           const words = svg("text", { x: x1 + (x2 - x1) * 0.5, y: y1 + (y2 - y1) * part - 5 });

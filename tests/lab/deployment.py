@@ -113,8 +113,14 @@ class Deployment:
 
     def end(self, name):
         """SIGTERM, as an upgrade does it; returns the exit status."""
+        self.tell_to_end(name)
+        return self.await_end(name)
+
+    def tell_to_end(self, name):
+        self.programs[name].send_signal(signal.SIGTERM)
+
+    def await_end(self, name):
         program = self.programs.pop(name)
-        program.send_signal(signal.SIGTERM)
         seconds_until(f"{name} ends", lambda: program.poll() is not None)
         return program.returncode
 
@@ -129,7 +135,8 @@ class Deployment:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def metric(self, name, series):
-        """Sum of the series that begin so, on the page of a router or worker."""
+        """Sum of the series that begin so (a text, or one of several), on the page of a router or worker, which is
+        written anew each 250 ms."""
         where = ("127.0.0.1", 8000) if role_of(name) == "router" else (self.network.addresses[name], METRICS)
         page = self.network.get(name, "/metrics", *where, seconds=5).decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(series))

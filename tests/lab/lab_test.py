@@ -1,12 +1,15 @@
 """A cluster on six hosts made of network namespaces (deployment.py): what breaks between hosts, and what is done to
 them. One cluster for all cases; each leaves it whole. scripts/lab.sh makes the namespaces around it."""
 import argparse
+import contextlib
+import itertools
 import json
 import pathlib
 import subprocess
 import sys
 import time
 import unittest
+from concurrent import futures
 
 from capture import Capture, marks_of
 from deployment import CONTROL, ROUTERS, WORKERS, Deployment, seconds_until  # knows where the next two are
@@ -17,10 +20,14 @@ import running_time
 from lab_load import Load, assert_all_right, tell
 
 NOTICED_S = 5  # a cut link is noticed within
+ROUTED_S = 2  # a worker that comes is routed to within, and one that goes no more
+STARTED = "metrics on http"
+LONG = 1500  # tokens
 PROMPT = "Zanzibar 7351 crosses the quiet harbour while eleven violet lanterns burn. Tell what happens:"
-# Cases that scripts/test.sh runs: half a minute, and no limit of time that a busy machine could break.
-SLICE = ("a_chat_is_answered", "killed_workers_come_back", "certificates_and_authority_change_under_streams",
-         "a_host_that_nobody_reaches", "strangers_are_refused_by_name", "no_token_on_the_control_port")
+# Cases that scripts/test.sh runs: a minute, and no limit of time that a busy machine could break, but for ROUTED_S.
+SLICE = ("a_chat_is_answered", "killed_workers_come_back", "workers_that_come_and_go",
+         "certificates_and_authority_change_under_streams", "a_host_that_nobody_reaches",
+         "strangers_are_refused_by_name", "no_token_on_the_control_port")
 options = None
 lab = None
 
@@ -31,7 +38,7 @@ def loaded(router="router0"):
 
 def complete(prompt, router="router0", **parameters):
     body = {"prompt": prompt, "max_tokens": 400, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
-    told = lab.network.get(router, "/v1/completions", body=json.dumps({**body, **parameters}))
+    told = lab.network.get(router, "/v1/completions", body=json.dumps({**body, **parameters}), seconds=120)
     return json.loads(told)["choices"][0]
 
 
@@ -78,6 +85,73 @@ class Lab(unittest.TestCase):
                 tell(f"{worker} killed: noticed after {lost:.2f} s, back {back:.1f} s after its start")
         self.assertAllRight(load, 20)
         self.assertGreater(load.failovers, 0)
+
+    def test_workers_that_come_and_go(self):
+        """One that comes is routed to at once; one that goes gets nothing more, and ends what it has. Counted from the
+        line of its log that says that it has started, before a router is connected; and from SIGTERM."""
+        wanted = complete(PROMPT, max_tokens=LONG)["token_ids"]
+        n_lost = self.lost_parts()
+        with loaded() as load, loaded("router1") as other, futures.ThreadPoolExecutor(6) as pool:
+            answers = [pool.submit(complete, PROMPT, max_tokens=LONG) for _ in range(6)]  # keep decode1 there
+            seconds_until("both decode", lambda: all(lab.metric(each, "baton_worker_decode_rows{") > 1
+                                                     for each in ("decode0", "decode1")))
+            seconds = [self.last_work_of("decode1")]
+            for answer in answers:
+                self.assertEqual(answer.result()["token_ids"], wanted)
+            seconds += [self.first_work_of("decode1"), self.last_work_of("prefill1"), self.first_work_of("prefill1")]
+        tell(f"given work {seconds[1]:.2f} s (decode1) and {seconds[3]:.2f} s (prefill1) after they had started")
+        for each in (load, other):
+            self.assertAllRight(each, 20)
+        self.assertLessEqual(max(seconds), ROUTED_S)
+        if running_time.stood() == self.stood:  # else streams have broken by themselves
+            self.assertEqual(self.lost_parts(), n_lost)  # BatonWorkersLost is silent
+
+    @staticmethod
+    def lost_parts():
+        return sum(lab.metric(router, f'baton_failovers_total{{cause="{cause}"')
+                   for router in ROUTERS for cause in ("worker_lost", "stuck"))
+
+    def first_work_of(self, worker):
+        """Starts the worker; returns the seconds until it is given work, the least of three times: of a machine that
+        builds beside, single ones are long."""
+        seconds = []
+        while not seconds or (min(seconds) > ROUTED_S and len(seconds) < 3):
+            if seconds:
+                self.assertEqual(lab.end(worker), 0)
+            seconds.append(self.start_under_load(worker))
+        return min(seconds)
+
+    def start_under_load(self, worker):
+        n_starts = lab.log(worker).count(STARTED)
+        lab.start(worker)
+        seconds_until(f"{worker} has started", lambda: lab.log(worker).count(STARTED) > n_starts)
+        numbers = itertools.count()  # nobody has the KV of prompts that are new
+
+        def has_work():
+            complete(f"{next(numbers)} {PROMPT}", max_tokens=2)
+            return self.work_of(worker) > 0
+
+        return seconds_until(f"{worker} is routed to", has_work)
+
+    @staticmethod
+    def work_of(worker):
+        """What grows with each request that is given to the worker: tokens of prompts, bytes of KV."""
+        return lab.metric(worker, tuple(f"baton_{each}_total{{" for each in (
+            "prefill_tokens", "prefill_reused_tokens", "kv_received_bytes")))
+
+    def last_work_of(self, worker):
+        """Tells the worker to end and awaits it; returns the seconds until it was given work for the last time."""
+        lab.tell_to_end(worker)
+        begun, last, work, ended = running_time.now(), 0, None, lambda: lab.programs[worker].poll() is not None
+        while not ended():
+            with contextlib.suppress(OSError):  # it ends meanwhile
+                before, work = work, self.work_of(worker)
+                last = running_time.now() - begun if before is not None and work > before else last
+            time.sleep(0.01)
+        tell(f"{worker} got its last work {last:.2f} s after SIGTERM, and ended "
+             f"{running_time.now() - begun - last:.1f} s later")
+        self.assertEqual(lab.await_end(worker), 0)
+        return last
 
     def cut_from_router(self, what, cut, worker, routers=("router0",)):
         """A cut between a worker and routers: who notices, who goes on, and nobody is started anew."""
@@ -143,6 +217,7 @@ class Lab(unittest.TestCase):
                 time.sleep(max(0, 16 - noticed - NOTICED_S))
                 n_tried, n_answered = failed() - n_failed, answered() - n_answered
                 self.assertEqual(lab.workers_of("router0"), 4)
+                self.assert_told_as_broken("prefill0", "decode0")
             before = handed_over()
             healed = seconds_until("prefill0 hands over to decode0 again", lambda: handed_over() > before)
             time.sleep(1)
@@ -152,7 +227,24 @@ class Lab(unittest.TestCase):
         self.assertLessEqual(noticed, NOTICED_S)
         self.assertLessEqual(n_tried, 2)  # who tries loses seconds
         self.assertGreater(n_answered, 0)
+        seconds_until("no link is told as broken any more", lambda: not self.broken_links(), 90)
         self.assertEqual(lab.pids(), pids)
+
+    @staticmethod
+    def broken_links():
+        return json.loads(lab.network.get("router0", "/v1/cluster"))["broken_links"]
+
+    def assert_told_as_broken(self, source, sink):
+        """Once a request has tried the link in vain, operators see it, and what to change."""
+        link = {"from": source, "to": sink}
+        told = seconds_until(f"{link} is told as broken", lambda: link in self.broken_links())
+        tell(f"/v1/cluster names the link {told:.1f} s later")
+        url = "http://127.0.0.1:8000"
+        for command, expected in ((("top", url), rf"(?m)^{source} .*{sink} BROKEN"),
+                                  (("doctor", "--cluster", url), rf"BAD +link +{source} -> {sink}: broken")):
+            done = subprocess.run(lab.network.command("router0", options.baton, *command), capture_output=True,
+                                  text=True, timeout=120)
+            self.assertRegex(done.stdout, expected)
 
     def test_a_black_hole_between_workers(self):
         self.cut_between_workers("a black hole between prefill0 and decode0, both ways",

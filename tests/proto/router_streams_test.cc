@@ -2,9 +2,11 @@
 #include "proto/router_streams.h"
 
 #include <catch2/catch.hpp>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 
+#include "absl/cleanup/cleanup.h"
 #include "tests/support/control_ends.h"
 
 namespace baton {
@@ -24,8 +26,14 @@ class Names {
     std::lock_guard lock(mutex_);
     broken_ = broken;
   }
-  absl::StatusOr<std::vector<std::string>> Get() {
+  void SetHanging(bool hanging) {
     std::lock_guard lock(mutex_);
+    hanging_ = hanging;
+    changed_.notify_all();
+  }
+  absl::StatusOr<std::vector<std::string>> Get() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !hanging_; });
     if (broken_) return absl::UnavailableError("no name server");
     return addresses_;
   }
@@ -33,7 +41,8 @@ class Names {
  private:
   std::mutex mutex_;
   std::vector<std::string> addresses_;
-  bool broken_ = false;
+  bool broken_ = false, hanging_ = false;
+  std::condition_variable changed_;
 };
 
 struct Worker {
@@ -190,6 +199,26 @@ TEST_CASE("routers that a name comes to stand for are dialled, and those that le
   CHECK_FALSE(worker.events.NextAny(kMoment).has_value());
   REQUIRE(worker.Send(1, TokenOf(1, 10)));
   CHECK(first.Next<WorkerReported>().has_value());
+}
+
+TEST_CASE("a name server that hangs holds up neither other routers nor their streams") {
+  RouterEnd first = Router(1), second = Router(2);
+  Names names;
+  names.Set({second.address()});
+  names.SetHanging(true);
+  Worker worker({"routers:7001", first.address()}, &names);
+  const absl::Cleanup answers = [&] { names.SetHanging(false); };  // whatever fails, it ends
+  first.AwaitWorker(kWorker);
+  CHECK(worker.events.Next<RouterConnected>()->router == 1);
+  REQUIRE(worker.Send(1, TokenOf(1, 10)));
+  CHECK(first.Next<WorkerReported>().has_value());
+
+  names.SetHanging(false);
+  second.AwaitWorker(kWorker);
+  CHECK(worker.events.Next<RouterConnected>()->router == 2);
+  names.SetHanging(true);  // it hangs again
+  REQUIRE(worker.Send(2, TokenOf(2, 11)));
+  CHECK(second.Next<WorkerReported>().has_value());
 }
 
 }  // namespace baton

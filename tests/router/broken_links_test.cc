@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/router_harness.h"
 
 namespace baton {
@@ -67,9 +68,12 @@ TEST_CASE(
   CHECK(links.n_tried_in_vain() == 0);
   links.OnBroken(kSource, kSink, At(9));
   CHECK(links.n_tried_in_vain() == 1);
+  CHECK(links.TriedInVainFrom(kSource) == Sinks{kSink});
+  CHECK(links.TriedInVainFrom(kSource + 1).empty());
   links.OnUsed(kSource, kSink, At(30));
   links.OnWhole(kSource, kSink);
   CHECK(links.n_tried_in_vain() == 0);
+  CHECK(links.TriedInVainFrom(kSource).empty());
   CHECK(links.From(kSource, true, At(30)).empty());
   CHECK(links.From(kSource, false, At(30)) == Sinks{kSink + 1});
 }
@@ -147,9 +151,18 @@ TEST_CASE("a request that has lost an attempt tries no broken link") {
   const RequestId id = r.Submit(20, 4);
   const Incarnation source = r.LastPrefillWorker();
   REQUIRE(source != r.LastDecodeWorker());  // it tries
+  const std::string sink = absl::StrCat("w", r.LastDecodeWorker());
   REQUIRE(r.Report(source, {HandoffFailed(r, id, 1)}).ok());
   CHECK(r.LastPrefillWorker() == r.LastDecodeWorker());
   CHECK(r.router.View().broken_links == 1);
+  int n_broken = 0;
+  for (const WorkerView& worker : r.router.Workers()) {
+    for (const LinkView& link : worker.links) {
+      n_broken += link.broken;
+      CHECK(link.broken == (worker.incarnation == source && link.peer == sink));
+    }
+  }
+  CHECK(n_broken == 1);
 }
 
 TEST_CASE("a long queue at the only whole link is worth a plan of one worker") {

@@ -242,6 +242,35 @@ class Page(unittest.TestCase):
         self.assertEqual(len(b.all(row + "[aria-selected=true] .fail")), len(failures))
         b.picture("failover-requests")
 
+    def test_a_broken_link_is_crossed_out(self):
+        b = self.browser
+        self.show("live")
+        b.script("""
+          const real = window.fetch;
+          window.fetch = async (path, options) => {
+            const answer = await real(path, options);
+            if (!String(path).startsWith("v1/cluster/live")) return answer;
+            const told = await answer.json();
+            for (const worker of told.workers) {
+              if (worker.name !== "prefill0") continue;
+              worker.links = worker.links.filter((link) => link.to !== "decode1");
+              worker.links.push({to: "decode1", bytes_per_second: 0, tokens_under_way: 0, broken: true});
+            }
+            return new Response(JSON.stringify(told), {status: 200});
+          };
+        """)
+        load = self.load()
+        broken = ".wire.broken"
+        b.wait(lambda: b.all(broken) and b.all(".wire:not(.broken)"))
+        b.picture("broken-link")
+        load.end()
+        self.assertEqual(b.one(broken).get_attribute("data-link"), "prefill0 decode1")
+        self.assertEqual(len(b.all(".cross")), 1)
+        stroke = "return getComputedStyle(document.querySelector(arguments[0])).stroke"
+        self.assertNotEqual(b.script(stroke, broken), b.script(stroke, ".wire:not(.broken)"))
+        words = b.one('.worker[data-name=prefill0] .links [data-is="bad"]').text
+        self.assertEqual(words, "✕ decode1: broken, no KV gets through")
+
     # --- looks ---
 
     def test_both_themes_are_readable(self):

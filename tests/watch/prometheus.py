@@ -69,6 +69,9 @@ class Prometheus:
     def firing(self):
         return {labels["alertname"] for labels, _ in self.query('ALERTS{alertstate="firing"}')}
 
+    def send_signal(self, number):
+        self._process.send_signal(number)
+
     def close(self):
         self._process.kill()
         self._process.wait()

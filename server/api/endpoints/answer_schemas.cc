@@ -187,12 +187,14 @@ constexpr NamedSchema kSchemas[] = {
     {"Prompt",
      R"({"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}})"},
     {"Cluster",
-     R"({"type":"object","required":["object","model","ready","workers","requests","kv_pages"],)"
-     R"("properties":{"object":{"const":"cluster"},"model":{"type":"string"},)"
+     R"({"type":"object","required":["object","model","ready","workers","requests","kv_pages",)"
+     R"("broken_links"],"properties":{"object":{"const":"cluster"},"model":{"type":"string"},)"
      R"("ready":{"type":"boolean"},"draining":{"type":"boolean"},)"
      R"("max_context":{"type":"integer"},"model_fingerprint":{"type":"string"},)"
      R"("numerics_id":{"type":"string"},"workers":{"type":"object"},)"
-     R"("requests":{"type":"object"},"kv_pages":{"type":"object"}}})"},
+     R"("requests":{"type":"object"},"kv_pages":{"type":"object"},)"
+     R"("broken_links":{"type":"array","items":{"type":"object","required":["from","to"],)"
+     R"("properties":{"from":{"type":"string"},"to":{"type":"string"}}}}}})"},
     {"ClusterLive",
      R"({"type":"object","required":["object","cursor","now","workers","requests","second",)"
      R"("ttft","itl","running","finished"],"properties":{"object":{"const":"cluster.live"},)"

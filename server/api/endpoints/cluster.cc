@@ -6,6 +6,24 @@
 #include "server/api/json_writer.h"
 
 namespace baton {
+namespace {
+
+// Pairs of workers that are here and cannot hand over KV.
+void WriteBrokenLinks(JsonWriter& json, const std::vector<WorkerView>& workers) {
+  json.Array("broken_links", [&] {
+    for (const WorkerView& worker : workers) {
+      for (const LinkView& link : worker.links) {
+        if (!link.broken) continue;
+        json.Object([&] {
+          json.Field("from", worker.name);
+          json.Field("to", link.peer);
+        });
+      }
+    }
+  });
+}
+
+}  // namespace
 
 void AnswerCluster(ApiFront& front, ApiCall call) {
   const ClusterView view = front.generator().View();
@@ -36,6 +54,7 @@ void AnswerCluster(ApiFront& front, ApiCall call) {
       json.Field("free", view.kv_pages_free);
       json.Field("promised", view.kv_pages_promised);
     });
+    WriteBrokenLinks(json, front.generator().Workers());
   });
   front.Reply(call, std::move(reply));
 }

@@ -72,7 +72,8 @@ TEST_CASE("workers are told with their queues, pages and links") {
                                   .pages_total = 100,
                                   .pages_free = 90,
                                   .pages_promised = 5,
-                                  .links = {{.peer = "decode1", .bytes_per_second = 2e9}}}};
+                                  .links = {{.peer = "decode1", .bytes_per_second = 2e9},
+                                            {.peer = "decode2", .broken = true}}}};
   });
   const json::value live = Live(served);
   CHECK(live.at("object") == "cluster.live");
@@ -86,6 +87,9 @@ TEST_CASE("workers are told with their queues, pages and links") {
   CHECK(worker.at("pages") == json::parse(R"({"total":100,"free":90,"promised":5})"));
   CHECK(worker.at("links").at(0).at("to") == "decode1");
   CHECK(worker.at("links").at(0).at("bytes_per_second") == 2000000000);
+  CHECK(worker.at("links").at(0).at("broken") == false);
+  CHECK(worker.at("links").at(1).at("to") == "decode2");
+  CHECK(worker.at("links").at(1).at("broken") == true);
 }
 
 TEST_CASE("requests are told while they run and when they have ended, with their attempts") {

@@ -111,7 +111,14 @@ TEST_CASE("figures of the cluster") {
         R"({"object":"cluster","model":"demo","ready":true,"draining":false,"max_context":4096,)"
         R"("workers":{"prefill":1,"decode":1,"standing":0,"expected":0},)"
         R"("requests":{"running":0,"waiting":0,"ending":0},)"
-        R"("kv_pages":{"total":0,"free":0,"promised":0}})");
+        R"("kv_pages":{"total":0,"free":0,"promised":0},"broken_links":[]})");
+  served.On([&] {
+    served.generator->workers = {
+        {.name = "prefill0", .links = {{.peer = "decode0"}, {.peer = "decode1", .broken = true}}},
+        {.name = "decode0"}};
+  });
+  const json::value told = json::parse(client.Get("/v1/cluster")->body);
+  CHECK(told.at("broken_links") == json::parse(R"([{"from":"prefill0","to":"decode1"}])"));
 }
 
 TEST_CASE("what other servers serve and this one does not is a 501") {

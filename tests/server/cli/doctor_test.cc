@@ -149,6 +149,10 @@ TEST_CASE("what is wrong in a fleet is found by its worker, link or reason") {
   };
   found([&](FleetPages& p) { replace(&p.live, "9e9", "3e8"); }, {}, "links", Mark::kNote,
         "0.30 GB/s (p0 -> d0) to 8.00 GB/s (p0 -> d1); between hosts of one kind look at");
+  found([&](FleetPages& p) { replace(&p.live, "9e9", "9e9,\"broken\":true"); }, {}, "link",
+        Mark::kBad, "p0 -> d0: broken, no KV gets through though both workers are here");
+  found([&](FleetPages& p) { replace(&p.live, "9e9", "0,\"broken\":true"); }, {}, "link",
+        Mark::kBad, "let each of them reach cluster.worker_host and kvtransfer.ports of the other");
   found([&](FleetPages& p) { replace(&p.live, "\"silent_ms\":20", "\"silent_ms\":5200"); }, {},
         "worker", Mark::kNote, "p0: silent for 5.2 s");
   found([&](FleetPages& p) { replace(&p.live, "\"silent_ms\":20", "\"standing\":true"); }, {},

@@ -43,6 +43,17 @@ TEST_CASE("the screen shows cluster, latencies, workers and requests") {
   CHECK_FALSE(absl::StrContains(text, "late"));
 }
 
+TEST_CASE("a broken link is told in place of its rate") {
+  std::string answer = Answer(50, "[]", kRequest);
+  TopScreen screen;
+  REQUIRE(screen.Take(answer).ok());
+  CHECK_FALSE(absl::StrContains(screen.Text(200, 100), "BROKEN"));
+  const std::string tokens = R"("tokens_under_way":9)";
+  answer.replace(answer.find(tokens), tokens.size(), tokens + R"(,"broken":true)");
+  REQUIRE(screen.Take(answer).ok());
+  CHECK(absl::StrContains(screen.Text(200, 100), "prefill0 BROKEN (9 tokens)"));
+}
+
 TEST_CASE("later answers add to it, and old seconds fall out") {
   TopScreen screen;
   REQUIRE(screen.Take(Answer(50, "[[49,[[1024,9]]]]", kRequest)).ok());
