@@ -23,50 +23,6 @@ inline int64_t ItemBlocks(const LinearJob& job, int64_t tile, int64_t max) {
   return blocks;
 }
 
-// A work item: its blocks, and the first block of the item that its member most likely claims next
-// (it need not exist).
-struct Item {
-  int64_t first, blocks, next;
-};
-
-// The items of a layer. The last ones, as many as the pool has members, are cut again into short
-// items of `last_blocks`, a divisor of `blocks`: a member that finds no item waits for those that
-// still compute one, half of it on average, and meanwhile memory gives less than it could.
-//
-//   22 blocks, 2 members, items of 4, short ones of 2     0-3 4-7 8-11 | 12-13 14-15 .. 20-21
-//
-// (AMX Xeon, 2 cores, decode of one bf16 stream, with and without short items in turns in one
-// program: 1B shape 1.017 times as fast, twice; 125M shape 1.004. Where a set of tiles is an item
-// of its own, nothing: its outputs are written with no products beside.)
-class ItemCut {
- public:
-  ItemCut(const LinearJob& job, int64_t blocks, int64_t last_blocks)
-      : n_blocks_(job.n_blocks),
-        step_(job.item_step),
-        blocks_(blocks),
-        last_blocks_(last_blocks),
-        long_(last_blocks_ < blocks ? job.n_blocks / blocks - job.members : 0) {
-    if (long_ < 0) long_ = 0;
-  }
-
-  int64_t count() const {
-    return long_ + (n_blocks_ - long_ * blocks_ + last_blocks_ - 1) / last_blocks_;
-  }
-  Item At(int64_t item) const {
-    const int64_t first = First(item), end = First(item + 1);
-    return {first, (end < n_blocks_ ? end : n_blocks_) - first, First(item + step_)};
-  }
-
- private:
-  int64_t First(int64_t item) const {
-    const int64_t of_long = item < long_ ? item : long_;
-    return of_long * blocks_ + (item - of_long) * last_blocks_;
-  }
-
-  int64_t n_blocks_, step_, blocks_, last_blocks_;
-  int64_t long_;  // items before the short ones
-};
-
 // Cuts the rows of a job into register tiles of policy V (gemm_vector.h): as few and as even as
 // possible. The first `large` tiles have `rows` rows, the others one less.
 template <class V>

@@ -114,22 +114,25 @@ class VectorGemm {
                              V::DirectBlocks(job.k));
   }
   static int64_t ItemOutputs(const LinearJob& job) { return ItemBlocks(job) * 16; }
-  // Long streams end with items of one block for each stream.
-  static ItemCut Items(const LinearJob& job) {
-    const int64_t blocks = ItemBlocks(job), streams = job.rows == 1 ? V::LongStreams(job.k) : 0;
-    return {job, blocks, streams > 0 && blocks % streams == 0 ? streams : blocks};
+  static int64_t RunItems(const LinearJob& job) {
+    return (job.n_blocks + ItemBlocks(job) - 1) / ItemBlocks(job);
   }
-  static int64_t RunItems(const LinearJob& job) { return Items(job).count(); }
+  // First block of the item that the member of the item from `first` on most likely claims next.
+  static int64_t NextItem(const LinearJob& job, int64_t first) {
+    return first + job.item_step * ItemBlocks(job);
+  }
   static int64_t ScratchBytes(const LinearJob& job) {
     const int64_t acc = job.rows * ItemOutputs(job);
     return (Direct(job) ? acc : kPanelWords + acc) * 4;
   }
-  static void Run(const LinearJob& job, int64_t index, void* scratch) {
-    const Item item = Items(job).At(index);
+  static void Run(const LinearJob& job, int64_t item, void* scratch) {
+    const int64_t first = item * ItemBlocks(job);
+    const int64_t left = job.n_blocks - first;
+    const int64_t blocks = left < ItemBlocks(job) ? left : ItemBlocks(job);
     if (Direct(job)) {
-      RunDirect(job, item, static_cast<float*>(scratch));
+      RunDirect(job, first, blocks, static_cast<float*>(scratch));
     } else {
-      RunPanels(job, item, scratch);
+      RunPanels(job, first, blocks, scratch);
     }
   }
 
@@ -137,7 +140,7 @@ class VectorGemm {
 
   // One part of K and of an item's blocks, which all tiles of rows compute before the next groups.
   struct DirectPart {
-    Item item;
+    int64_t first, blocks;  // blocks of the item
     int64_t group, groups;
   };
 
@@ -149,8 +152,8 @@ class VectorGemm {
     const int64_t block_stride = 16 * job.k_padded;
     // Behind a whole block of K the next tile's blocks are read.
     constexpr int64_t kBlocks = kVecs / kBlockVecs;
-    const Item& item = at.item;
-    const int64_t next = block + kBlocks < item.first + item.blocks ? block + kBlocks : item.next;
+    const int64_t next =
+        block + kBlocks < at.first + at.blocks ? block + kBlocks : NextItem(job, at.first);
     const bool is_whole = at.groups == Groups(job) && next < job.n_blocks;
     const DirectWeights<V, kVecs> weights{Block(job, block) + at.group * 512, block_stride, ahead,
                                           at.groups,
@@ -167,8 +170,8 @@ class VectorGemm {
   static WeightPrefetch PrefetchNext(const LinearJob& job, const Tiling& tiling,
                                      const DirectPart& at, int64_t block, int64_t blocks) {
     if (job.rows < V::kPrefetchRows) return {};
-    const bool ends = block + blocks >= at.item.first + at.item.blocks;
-    return WeightPrefetch::OfGroups(job, ends ? at.item.first : block + blocks, at.item.next,
+    const bool ends = block + blocks >= at.first + at.blocks;
+    return WeightPrefetch::OfGroups(job, ends ? at.first : block + blocks, NextItem(job, at.first),
                                     blocks, at.group + (ends ? at.groups : 0), at.groups,
                                     tiling.count * at.groups);
   }
@@ -193,19 +196,20 @@ class VectorGemm {
 
   // Calls DirectBlocks for the size of the job's tiles, at most kRows.
   template <int kRows>
-  static void DirectRows(const LinearJob& job, const Tiling& tiling, const Item& item, float* acc) {
+  static void DirectRows(const LinearJob& job, const Tiling& tiling, int64_t first, int64_t blocks,
+                         float* acc) {
     if (tiling.rows == kRows) {
       // One tile that waits for memory takes all of K at once (K blocks of its words are adjacent).
       const bool is_whole = tiling.count == 1 && job.rows < V::kPrefetchRows;
       const int64_t at_once = is_whole ? Groups(job) : kBlockGroups;
       for (int64_t group = 0; group < Groups(job); group += at_once) {
         const int64_t left = Groups(job) - group;
-        const DirectPart at = {item, group, left < at_once ? left : at_once};
-        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, at, item.first, item.blocks, acc);
+        const DirectPart at = {first, blocks, group, left < at_once ? left : at_once};
+        DirectBlocks<kRows, V::DirectVecs(kRows)>(job, tiling, at, first, blocks, acc);
       }
       return;
     }
-    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, item, acc);
+    if constexpr (kRows > 1) DirectRows<kRows - 1>(job, tiling, first, blocks, acc);
   }
 
   // One row whose streams go on through adjacent blocks: a tile takes a block of each stream. False
@@ -213,19 +217,21 @@ class VectorGemm {
   //
   //   item of 16 blocks, 4 streams    tile 0: blocks 0 4 8 12    tile 1: 1 5 9 13    ..
   template <int kVecs>
-  static bool RunLongStreams(const LinearJob& job, const Item& item, float* acc) {
+  static bool RunLongStreams(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     constexpr int64_t kStreams = kVecs / kBlockVecs;
     if constexpr (kVecs / 2 >= kBlockVecs) {
-      if (kStreams > V::LongStreams(job.k)) return RunLongStreams<kVecs / 2>(job, item, acc);
+      if (kStreams > V::LongStreams(job.k))
+        return RunLongStreams<kVecs / 2>(job, first, blocks, acc);
     }
-    const int64_t along = item.blocks / kStreams, stride = 16 * job.k_padded;
-    if (along * kStreams != item.blocks) return false;
+    const int64_t along = blocks / kStreams, stride = 16 * job.k_padded;
+    if (along * kStreams != blocks) return false;
     WeightPrefetch none;
     for (int64_t i = 0; i < along; ++i) {
-      const int64_t block = item.first + i, next = i + 1 < along ? block + 1 : item.next;
-      const bool goes_on = next + item.blocks <= job.n_blocks;
-      const DirectWeights<V, kVecs> weights{Block(job, block), along * stride, &none, Groups(job),
-                                            goes_on ? (next - block - 1) * stride : 0};
+      const int64_t next = i + 1 < along ? first + i + 1 : NextItem(job, first);
+      const bool goes_on = next + blocks <= job.n_blocks;
+      const DirectWeights<V, kVecs> weights{Block(job, first + i), along * stride, &none,
+                                            Groups(job),
+                                            goes_on ? (next - first - i - 1) * stride : 0};
       alignas(64) float sums[kStreams * 16];
       Order::template AddTile<V, 1, kVecs>(TileWords(job, 0, 0), weights, Groups(job),
                                            {sums, kStreams * 16, true});
@@ -235,13 +241,13 @@ class VectorGemm {
     return true;
   }
 
-  static void RunDirect(const LinearJob& job, const Item& item, float* acc) {
+  static void RunDirect(const LinearJob& job, int64_t first, int64_t blocks, float* acc) {
     const int64_t outputs = ItemOutputs(job);
     const bool is_done = V::LongStreams(job.k) > 0 && job.rows == 1 &&
-                         RunLongStreams<V::DirectVecs(1)>(job, item, acc);
-    if (!is_done) DirectRows<V::kDirectTileRows>(job, Tiling(job), item, acc);
+                         RunLongStreams<V::DirectVecs(1)>(job, first, blocks, acc);
+    if (!is_done) DirectRows<V::kDirectTileRows>(job, Tiling(job), first, blocks, acc);
     for (int64_t row = 0; row < job.rows; ++row) {
-      FinishRow(job, row, item.first, item.blocks, acc + row * outputs, 16);
+      FinishRow(job, row, first, blocks, acc + row * outputs, 16);
     }
   }
 
@@ -309,8 +315,7 @@ class VectorGemm {
     if constexpr (2 * kRows > V::kTileRows + 2) AddPanelRows<kRows - 1>(job, tiling, at);
   }
 
-  static void RunPanels(const LinearJob& job, const Item& item, void* scratch) {
-    const int64_t first = item.first, blocks = item.blocks;
+  static void RunPanels(const LinearJob& job, int64_t first, int64_t blocks, void* scratch) {
     uint32_t* const words = static_cast<uint32_t*>(scratch);
     float* const acc = static_cast<float*>(scratch) + kPanelWords;
     const int64_t panel_acc = job.rows * kTileOutputs;
@@ -323,8 +328,8 @@ class VectorGemm {
         const int64_t present = blocks - block < kPanelBlocks ? blocks - block : kPanelBlocks;
         LayOutPanel(job, first + block, present, group, GroupsFrom(job, group), words);
         WeightPrefetch ahead = WeightPrefetch::OfGroups(
-            job, first + block, item.next + block, present, group + kBlockGroups, kBlockGroups,
-            tiling.count * GroupsFrom(job, group) * V::kPasses);
+            job, first + block, NextItem(job, first) + block, present, group + kBlockGroups,
+            kBlockGroups, tiling.count * GroupsFrom(job, group) * V::kPasses);
         AddPanelRows<V::kTileRows>(
             job, tiling,
             {group, words, &ahead, acc + block / kPanelBlocks * panel_acc,
