@@ -79,21 +79,11 @@ struct ParkedChains {
     }
   }
 
-  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to n_tiles tiles of R rows x
-  // C columns of out.
+  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
+  // out.
   template <LineSource kSource, int R, int C, class Ahead>
   static void AddValues(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
-                        int n_tiles, Ahead* /*ahead*/, float* out) {
-    for (int i = 0; i < n_tiles; ++i, p += R * kTileKeys, out += R * kRowStride)
-      AddToTile<kSource, R, C>(p, tile, group, n_halves, column, out);
-  }
-
- private:
-  static constexpr int kLineColumns = kLanes / V::kWidth;
-
-  template <LineSource kSource, int R, int C>
-  static void AddToTile(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
-                        float* out) {
+                        Ahead* /*ahead*/, float* out) {
     constexpr int kGroupWords = V::kWords * kGroupKeys / 32;
     const auto run = [&]<int chain>(Chain<V, R, C>* sums) {
       auto lines = ValueLines<V, kSource, C>(tile, group, column);
@@ -112,6 +102,19 @@ struct ParkedChains {
     };
     AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);
   }
+
+  // The same for n_tiles tiles of R rows.
+  template <LineSource kSource, int R, int C>
+  static void AddValuesToTiles(const Word* p, const KeyTile& tile, int group, int n_halves,
+                               int column, int n_tiles, float* out) {
+    NoneAhead none;
+    for (int i = 0; i < n_tiles; ++i)
+      AddValues<kSource, R, C>(p + i * R * kTileKeys, tile, group, n_halves, column, &none,
+                               out + i * R * kRowStride);
+  }
+
+ private:
+  static constexpr int kLineColumns = kLanes / V::kWidth;
 
   // acc = or += the sums of each chain that run<chain>(sums) computes.
   template <int R, int C, typename Run>

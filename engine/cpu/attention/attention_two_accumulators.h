@@ -33,21 +33,36 @@ struct BothChains {
     }
   }
 
-  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to n_tiles tiles of R rows x
-  // C columns of out.
+  // Adds P V of one 32-key group (n_halves groups of 16, from `group`) to R rows x C columns of
+  // out.
   template <LineSource kSource, int R, int C, class Ahead>
   static void AddValues(const Word* p, const KeyTile& tile, int group, int n_halves, int column,
-                        int n_tiles, Ahead* ahead, float* out) {
+                        Ahead* ahead, float* out) {
+    p += group * kHalf;
+    out += column * V::kWidth;
+    auto lines = ValueLines<V, kSource, C>(tile, group, column);
+    auto second = ValueLines<V, kSource, C>(tile, group + n_halves - 1, column);
+    if (n_halves == 2)
+      AddGroup<false, true, R, C>(p, kTileKeys, &lines, &second, ahead, out, kRowStride);
+    else
+      AddGroup<false, false, R, C>(p, kTileKeys, &lines, &second, ahead, out, kRowStride);
+  }
+
+  // The same for n_tiles tiles of R rows, whose lines are found once.
+  template <LineSource kSource, int R, int C>
+  static void AddValuesToTiles(const Word* p, const KeyTile& tile, int group, int n_halves,
+                               int column, int n_tiles, float* out) {
     p += group * kHalf;
     out += column * V::kWidth;
     const auto first = ValueLines<V, kSource, C>(tile, group, column);
     const auto last = ValueLines<V, kSource, C>(tile, group + n_halves - 1, column);
+    NoneAhead none;
     for (int i = 0; i < n_tiles; ++i, p += R * kTileKeys, out += R * kRowStride) {
       auto lines = first, second = last;
       if (n_halves == 2)
-        AddGroup<false, true, R, C>(p, kTileKeys, &lines, &second, ahead, out, kRowStride);
+        AddGroup<false, true, R, C>(p, kTileKeys, &lines, &second, &none, out, kRowStride);
       else
-        AddGroup<false, false, R, C>(p, kTileKeys, &lines, &second, ahead, out, kRowStride);
+        AddGroup<false, false, R, C>(p, kTileKeys, &lines, &second, &none, out, kRowStride);
     }
   }
 
