@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "common/unix_listener.h"
+#include "server/http/answer_bytes.h"
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
 #include "server/http/byte_budget.h"
@@ -44,9 +45,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
-  // Input of one connection is parsed per turn of the loop, and addresses take turns, so that
-  // whatever one of them sends, the others wait for one request of it at most. It goes on now if
-  // this turn is free, or in one of its own.
+  // Input of one connection is read and parsed per turn of the loop, and addresses take turns, so
+  // that whatever one of them sends, the others wait for 64 KiB or one request of it at most. It
+  // goes on now if this turn is free, or in one of its own.
   void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   // Counts a connection as this owner's (0: nobody, and nothing changes). A full owner gives up its
@@ -115,7 +116,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  bool GoOn();    // with what came, in its turn; false: it is closed and takes none
+  bool GoOn();    // reads and takes what came, in its turn; false: it is closed and takes none
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
   // Bytes that its address (if it has one) and it hold of requests that are not whole.
@@ -133,8 +134,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   double Slowness(absl::Time now, uint64_t peer) const;
   // True if no answer is owed, every byte is written, and nothing that came waits for its turn.
   bool quiet() const {
-    return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_ &&
-           !parse_due_;
+    return phase_ != Phase::kAnswering && answer_.all_begun() && !is_writing_ && !streaming_ &&
+           !turn_due();
   }
   // True if quiet and no byte of another request has come.
   bool idle() const {
@@ -148,10 +149,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
 
   void AwaitInput();
-  size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  bool turn_due() const { return read_due_ || parse_due_; }
   void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
-  void OnBytes(size_t n);
+  void Read();
   void Parse();
   bool OnHead();
   void OnComplete();
@@ -178,14 +179,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpParser parser_;
   HttpRequest answered_;  // head of the request that is being answered
   ExchangeId exchange_ = 0;
-  std::string input_, pending_, writing_;
-  size_t written_ = 0;  // bytes of writing_ the kernel has taken
+  std::string input_;
+  AnswerBytes answer_;
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool given_up_ = false;
-  bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
-  size_t discarded_ = 0;    // bytes, in kDiscarding
+  // It waits for its turn, in which it reads what the kernel has, or parses what was read.
+  bool read_due_ = false, parse_due_ = false;
+  size_t discarded_ = 0;              // bytes, in kDiscarding
   size_t incoming_ = 0, unsent_ = 0;  // bytes, as counted in Core
   absl::Time unsent_since_;           // when the kernel took some last, or none waited
   absl::Time deadline_ = absl::InfiniteFuture();

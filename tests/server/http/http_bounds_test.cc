@@ -335,6 +335,35 @@ TEST_CASE("the least rate is judged by window, and little that waits is no reaso
   CHECK_FALSE(any.IsTooSlow(5001));
 }
 
+TEST_CASE("who comes behind a crowd of another address waits for few of its bytes to be read") {
+  HttpRig rig;
+  const auto connect = [&](const char* from) {
+    return std::make_unique<RawClient>(rig.port, from);
+  };
+  const bool are_new = GENERATE(false, true);  // the connections come with their bytes
+  const std::string part = "GET /now HTTP/1.1\r\nA: " + std::string(7'000, 'a');
+  constexpr int kCrowd = 100;
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  std::unique_ptr<RawClient> other;
+  const auto come = [&] {
+    while (crowd.size() < kCrowd) crowd.push_back(connect("127.0.0.9"));
+    other = connect("127.0.0.1");
+  };
+  if (!are_new) {
+    come();
+    REQUIRE(rig.WaitFor([&] { return rig.server->n_connections() == kCrowd + 1; }));
+  }
+  rig.On([&] {  // the loop stands meanwhile, so that all comes at once
+    if (are_new) come();
+    for (const auto& client : crowd) client->Send(part);
+    return other->Send(Get("/now"));
+  });
+  CHECK(other->ReadUntil("HTTP/1.1 200"));
+  CHECK(rig.answers.incoming_then < 20 * static_cast<int64_t>(part.size()));
+  CHECK(rig.WaitFor(
+      [&] { return rig.server->stats().incoming == kCrowd * static_cast<int64_t>(part.size()); }));
+}
+
 TEST_CASE("senders take turns, whatever each has put in") {
   FairQueue<int> queue;
   for (int i = 0; i < 5; ++i) queue.Push(1, i);
