@@ -46,8 +46,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Close();
   void CheckDrained();
   // Input of one connection is read and parsed per turn of the loop, and addresses take turns, so
-  // that whatever one of them sends, the others wait for 64 KiB or one request of it at most. It
-  // goes on now if this turn is free, or in one of its own.
+  // that whatever one of them sends, the others wait for 64 KiB or one request of it at most, and
+  // have most of the loop's time (TurnShare). It goes on now if this turn is free.
   void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   // Counts a connection as this owner's (0: nobody, and nothing changes). A full owner gives up its
@@ -78,6 +78,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   absl::flat_hash_map<uint64_t, int> of_peer;          // connections, by Transport::peer
   FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
   bool turn_taken = false;                             // and the next one comes
+  EventLoop::Timer rest_timer;                         // somebody who rests goes on
+  absl::Time rests_until = absl::InfiniteFuture();     // it is set to
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   OwnedConnections owned;
   ByteBudget incoming;  // bytes that have come, and are not part of a whole request

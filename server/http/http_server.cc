@@ -43,6 +43,7 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
       hangups(event_loop),
+      rest_timer(event_loop),
       owned(HalfUnlessSet(o.max_per_key, o)),
       incoming(OneRequest(o.max_incoming, o.limits),
                OneRequest(o.max_incoming_per_address, o.limits)),
@@ -194,13 +195,8 @@ bool HttpServer::Core::GiveUpIdlest(const std::list<HttpConnection*>& of) {
 }
 
 void HttpServer::Core::GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
-  if (turn_taken) {
-    waiting.Push(peer, connection);
-    return;
-  }
-  turn_taken = true;
-  connection->GoOn();
-  EndTurn();
+  waiting.Push(peer, connection);
+  if (!turn_taken) TakeTurn();
 }
 
 void HttpServer::Core::GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
@@ -215,9 +211,19 @@ void HttpServer::Core::EndTurn() {
 }
 
 void HttpServer::Core::TakeTurn() {
-  while (!waiting.empty())
-    if (waiting.Pop()->GoOn()) return EndTurn();
+  turn_taken = true;
+  while (const auto connection = waiting.Begin(MonotonicNow())) {
+    const bool took = (*connection)->GoOn();
+    waiting.End(MonotonicNow());
+    if (took) return EndTurn();
+  }
   turn_taken = false;
+  if (waiting.next() == rests_until) return;
+  rests_until = waiting.next();
+  rest_timer.Set(rests_until, [this] {
+    rests_until = absl::InfiniteFuture();
+    if (!turn_taken) TakeTurn();
+  });
 }
 
 // The largest sender of the address that holds most. Each sender without an address (a Unix socket)

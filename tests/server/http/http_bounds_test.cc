@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
@@ -371,10 +372,70 @@ TEST_CASE("senders take turns, whatever each has put in") {
   queue.Push(3, 30);
   queue.Push(2, 21);
   std::vector<int> taken;
-  while (taken.size() < 4) taken.push_back(queue.Pop());
+  const auto take = [&](size_t n) {
+    while (taken.size() < n) {
+      const auto item = queue.Begin(absl::UnixEpoch());
+      if (!item) return;
+      taken.push_back(*item);
+      queue.End(absl::UnixEpoch());
+    }
+  };
+  take(4);
   queue.Push(3, 31);
-  while (!queue.empty()) taken.push_back(queue.Pop());
+  take(100);
   CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
+}
+
+TEST_CASE("a sender has its burst, then its part of the time, and others wait for none of its") {
+  const TurnShare share{.parts = 4, .burst = absl::Milliseconds(5), .rest = absl::Milliseconds(4)};
+  FairQueue<int> queue(share);
+  const uint64_t busy = GENERATE(1, 0);  // 0: no address, of which many are
+  absl::Time now = absl::UnixEpoch();
+  std::map<int, int> taken;  // turns by sender
+  for (int i = 0; i < 1000; ++i) queue.Push(busy, static_cast<int>(busy));
+  const auto run_until = [&](absl::Time end) {
+    while (now < end) {
+      if (const auto item = queue.Begin(now)) {
+        ++taken[*item];
+        now += absl::Microseconds(100);
+        queue.End(now);
+      } else {
+        now = std::min(end, std::max(now, queue.next()));
+      }
+    }
+  };
+  run_until(absl::UnixEpoch() + absl::Milliseconds(5));
+  CHECK(taken[static_cast<int>(busy)] == 50);
+  run_until(absl::UnixEpoch() + absl::Milliseconds(85));
+  if (busy == 0) {
+    CHECK(taken[0] == 850);
+    return;
+  }
+  CHECK(taken[1] >= 240);
+  CHECK(taken[1] <= 280);
+  // While the busy one rests, others are served at once.
+  for (int i = 0; i < 20; ++i) {
+    queue.Push(2, 2);
+    const int before = taken[1];
+    run_until(now + absl::Microseconds(200));
+    CHECK(taken[2] == i + 1);
+    CHECK(taken[1] <= before + 1);
+  }
+  // What was owed is forgotten in time.
+  run_until(now + absl::Seconds(1));
+  CHECK(taken[1] == 1000);
+  CHECK(queue.next() == absl::InfiniteFuture());
+}
+
+TEST_CASE("what the thread itself waited for is not counted as a sender's time") {
+  FairQueue<int> queue;
+  queue.Push(1, 1);
+  absl::Time now = absl::UnixEpoch();
+  REQUIRE(queue.Begin(now));
+  now += absl::Seconds(10);
+  queue.End(now);
+  queue.Push(1, 2);
+  CHECK(queue.Begin(now));
 }
 
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
