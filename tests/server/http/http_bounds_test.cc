@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 
 #include "server/http/answer_rate.h"
@@ -450,6 +452,22 @@ TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
   CHECK(after.rlim_cur == before.rlim_max);
   CHECK(room == static_cast<int>(before.rlim_max) - 100);
   ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_CASE("the table of descriptors is large before connections come") {
+  const auto size = [] {
+    std::ifstream status("/proc/self/status");
+    int n = 0;
+    for (std::string line; n == 0 && std::getline(status, line);)
+      if (line.starts_with("FDSize:")) n = std::atoi(line.c_str() + 7);
+    return n;
+  };
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int wanted = std::min(3000, static_cast<int>(limit.rlim_cur));
+  REQUIRE(size() < wanted);
+  GrowDescriptorTable(wanted);
+  CHECK(size() >= wanted);
 }
 
 }  // namespace
