@@ -282,6 +282,7 @@ bool HttpConnection::GoOn() {
   if (phase_ == Phase::kClosed) return false;
   if (std::exchange(read_due_, false)) Read();
   if (std::exchange(parse_due_, false) && phase_ == Phase::kReading) Parse();
+  if (flush_posted_) Flush();  // writing an answer that is there is work of this turn
   CountIncoming();
   AwaitInput();
   core_->CheckDrained();

@@ -319,6 +319,23 @@ TEST_CASE("an answer counts with the memory that it takes, until half of that is
   CHECK(rig.WaitFor([&] { return rig.server->stats().unsent == 0; }));
 }
 
+TEST_CASE("the kernel takes little of an answer that is not read, so that it counts here") {
+  HttpServerOptions options;
+  options.max_unsent = 1 << 20;
+  HttpRig rig(options, GENERATE(Over::kTcp, Over::kTls));
+  const auto client = rig.Connect();
+  client->SetReceiveBuffer(8192);
+  REQUIRE(client->Send("GET /stream HTTP/1.0\r\n\r\n"));
+  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
+  rig.StartStream();
+  const std::string part(800 << 10, 'y');
+  rig.Stream(part);
+  absl::SleepFor(absl::Milliseconds(100));  // the kernel takes what it wants
+  CHECK(rig.answers.n_gone == 0);
+  rig.Stream(part);
+  CHECK(rig.WaitFor([&] { return rig.answers.n_gone == 1; }, absl::Seconds(5)));
+}
+
 TEST_CASE("the least rate is judged by window, and little that waits is no reason") {
   AnswerRate rate(absl::Seconds(10), 100);
   const absl::Time start = absl::UnixEpoch();
