@@ -31,7 +31,8 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport
       parser_(core_->options.limits),
       body_rate_(core_->options.body_timeout, core_->options.slow_body_grace),
       answer_rate_(core_->options.write_timeout,
-                   static_cast<int64_t>(core_->options.min_write_rate)) {}
+                   static_cast<int64_t>(core_->options.min_write_rate)),
+      unread_{.connection = this, .peer = transport_.peer()} {}
 
 void HttpConnection::Start() {
   SetDeadline(core_->options.header_timeout);
@@ -49,18 +50,11 @@ void HttpConnection::CountIncoming() {
   if (incoming_ > before) core_->KeepIncomingInBudget(transport_.peer(), this);
 }
 
-// Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
-// the kernel take more only when a good part of its buffer is free.)
-double HttpConnection::Slowness(absl::Time now, uint64_t peer) const {
-  if (given_up_ || (peer != 0 && peer != transport_.peer())) return 0;
-  return static_cast<double>(unsent_) * (absl::ToDoubleSeconds(now - unsent_since_) + 1e-3);
-}
-
 // Not at once: the caller may be inside the handler.
 void HttpConnection::GiveUp() {
   given_up_ = true;
   answer_.DropPending();
-  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  core_->unread.Hold(0, false, MonotonicNow(), &unread_);
   asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
 }
 
@@ -296,8 +290,7 @@ void HttpConnection::CloseWhenWritten() {
 
 void HttpConnection::ScheduleFlush() {
   if (!given_up_ && phase_ != Phase::kClosed) {
-    if (unsent_ == 0) unsent_since_ = MonotonicNow();
-    core_->unsent.Hold(transport_.peer(), answer_.memory(), &unsent_);
+    core_->unread.Hold(answer_.memory(), false, MonotonicNow(), &unread_);
     core_->KeepUnsentInBudget(transport_.peer());
   }
   if (flush_posted_ || is_writing_) return;
@@ -327,8 +320,7 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   is_writing_ = false;
   const bool is_whole = answer_.Took(n);
   if (phase_ == Phase::kClosed) return;
-  if (!given_up_) core_->unsent.Hold(transport_.peer(), answer_.memory(), &unsent_);
-  unsent_since_ = MonotonicNow();
+  if (!given_up_) core_->unread.Hold(answer_.memory(), true, MonotonicNow(), &unread_);
   if (ec) {
     Gone();
     return;
@@ -400,7 +392,7 @@ void HttpConnection::Close() {
   core_->hangups.Remove(transport_.native_handle());
   core_->ReturnFreedMemory();
   core_->incoming.Hold(transport_.peer(), 0, &incoming_);
-  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  core_->unread.Hold(0, false, MonotonicNow(), &unread_);
   const auto of_peer = core_->of_peer.find(transport_.peer());
   if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   core_->owned.Leave(&owned_place_);
@@ -458,7 +450,7 @@ void HttpConnection::OnTimer() {
   const bool in_body = phase_ == Phase::kReading && parser_.in_body();
   if (now >= deadline_) {
     if (turn_due()) {  // the server is late, not the client
-      SetDeadline(core_->options.header_timeout);
+      SetDeadline(body_rate_.look_every());
     } else if (in_body && !body_rate_.IsTooSlow(now)) {
       SetDeadline(body_rate_.look_every());
     } else if (phase_ == Phase::kReading && parser_.started()) {

@@ -31,6 +31,7 @@
 #include "server/http/served_certificate.h"
 #include "server/http/tls_handshakes.h"
 #include "server/http/transport.h"
+#include "server/http/unread_answers.h"
 
 namespace baton {
 
@@ -82,8 +83,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   absl::Time rests_until = absl::InfiniteFuture();     // it is set to
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   OwnedConnections owned;
-  ByteBudget incoming;  // bytes that have come, and are not part of a whole request
-  ByteBudget unsent;    // memory of answers that the kernel has not taken as a whole
+  ByteBudget incoming;   // bytes that have come, and are not part of a whole request
+  UnreadAnswers unread;  // memory of answers that the kernel has not taken as a whole
   ExchangeId next_exchange = 1;
   size_t peak_held = 0;         // bytes, since freed memory was last given back
   EventLoop::Timer trim_timer;  // freed memory goes back
@@ -100,7 +101,6 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
   bool GiveUpIdlest(const std::list<HttpConnection*>& of);
-  std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
   std::shared_ptr<HttpConnection> LargestSender() const;
   void TakeTurn();
   void EndTurn();
@@ -131,9 +131,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     const uint64_t peer = transport_.peer();
     return {std::max(incoming_, core_->incoming.of(peer)), incoming_, peer};
   }
-  // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
-  // `peer` (0: any will do).
-  double Slowness(absl::Time now, uint64_t peer) const;
   // True if no answer is owed, every byte is written, and nothing that came waits for its turn.
   bool quiet() const {
     return phase_ != Phase::kAnswering && answer_.all_begun() && !is_writing_ && !streaming_ &&
@@ -189,13 +186,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool given_up_ = false;
   // It waits for its turn, in which it reads what the kernel has, or parses what was read.
   bool read_due_ = false, parse_due_ = false;
-  size_t discarded_ = 0;              // bytes, in kDiscarding
-  size_t incoming_ = 0, unsent_ = 0;  // bytes, as counted in Core
-  absl::Time unsent_since_;           // when the kernel took some last, or none waited
+  size_t discarded_ = 0;  // bytes, in kDiscarding
+  size_t incoming_ = 0;   // bytes, as counted in Core
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;
   AnswerRate answer_rate_;
+  UnreadAnswers::Place unread_;                                     // in Core::unread
   std::optional<std::list<HttpConnection*>::iterator> idle_place_;  // in Core::idle
   OwnedConnections::Place owned_place_;                             // in Core::owned
 };

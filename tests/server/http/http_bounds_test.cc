@@ -9,6 +9,7 @@
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
 #include "server/http/fair_queue.h"
+#include "server/http/unread_answers.h"
 #include "tests/server/http/http_rig.h"
 
 namespace baton {
@@ -295,6 +296,39 @@ TEST_CASE("when too much waits for clients, the slowest is given up, and a reade
   CHECK(reader->ReadToEnd(absl::Seconds(60)));
   CHECK(reader->received.size() > part.size());
   CHECK(rig.WaitFor([&] { return rig.server->stats().unsent == 0; }));
+}
+
+TEST_CASE("the slowest is found among those of whom nothing was taken for longest") {
+  UnreadAnswers unread(10'000, 3'000);
+  const absl::Time start = absl::UnixEpoch();
+  const auto at = [&](int seconds) { return start + absl::Seconds(seconds); };
+  std::vector<UnreadAnswers::Place> crowd(200);
+  UnreadAnswers::Place other{.peer = 2}, second{.peer = 2};
+  for (UnreadAnswers::Place& place : crowd) {
+    place.peer = 1;
+    unread.Hold(10, false, start, &place);
+  }
+  unread.Hold(5'000, false, at(1), &other);
+  CHECK(unread.Slowest(1, at(2)) == nullptr);
+  CHECK(unread.Slowest(2, at(2)) == nullptr);  // over, and alone
+  unread.Hold(500, false, at(1), &second);
+  CHECK(unread.Slowest(2, at(2)) == &other);
+  CHECK(unread.Slowest(1, at(2)) == nullptr);  // another's excess
+  unread.Hold(1'500, false, at(1), &crowd[50]);
+  CHECK(unread.Slowest(1, at(2)) == &crowd[50]);
+  unread.Hold(1'490, true, at(100), &crowd[50]);  // and stands behind all others
+  CHECK(unread.Slowest(1, at(100)) == &crowd[0]);
+  for (UnreadAnswers::Place& place : crowd) unread.Hold(0, false, at(100), &place);
+  unread.Hold(0, false, at(100), &second);
+  CHECK(unread.total() == 5'000);
+  // Beyond the budget of all, anybody's.
+  unread.Hold(2'000, false, at(99), &second);
+  UnreadAnswers::Place third{.peer = 3};
+  unread.Hold(4'000, false, at(98), &third);
+  CHECK(unread.Slowest(1, at(100)) == &other);
+  for (UnreadAnswers::Place* place : {&other, &second, &third})
+    unread.Hold(0, false, at(100), place);
+  CHECK(unread.Slowest(2, at(100)) == nullptr);
 }
 
 TEST_CASE("an answer counts with the memory that it takes, until half of that is free") {
