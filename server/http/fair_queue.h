@@ -59,9 +59,9 @@ class FairQueue {
       events_.erase({of_this.event, sender});
       const absl::Duration spent = std::clamp(now - began_, absl::Microseconds(1), share_.burst);
       of_this.paid = std::max(of_this.paid, now) + share_.parts * spent;
-      const absl::Duration owed = of_this.paid - now, most = share_.parts * share_.burst;
-      of_this.rests = owed > most;
-      of_this.event = of_this.rests ? now + (owed - most) + share_.rest : of_this.paid;
+      const absl::Duration owed = of_this.paid - now, bound = share_.parts * share_.burst;
+      of_this.rests = owed > bound;
+      of_this.event = of_this.rests ? now + (owed - bound) + share_.rest : of_this.paid;
       events_.emplace(of_this.event, sender);
     }
     Await(sender, &of_this);

@@ -16,9 +16,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Bytes that the kernel takes beyond what the client has room for. By default it would take
-// megabytes for each client that reads nothing, which no budget of ours counts.
-constexpr int kMaxUnsentInKernel = 64 << 10;
 constexpr unsigned char kIpv4Mapped[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 uint64_t PeerOf(const sockaddr_storage& address) {
@@ -48,8 +45,6 @@ Transport::Transport(Socket socket) : socket_(std::move(socket)) {
   socket_.non_blocking(true, ignored);
   const int yes = 1;
   ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentInKernel,
-               sizeof kMaxUnsentInKernel);
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (::getpeername(socket_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size) != 0)

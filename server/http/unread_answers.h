@@ -17,7 +17,7 @@ class HttpConnection;
 
 class UnreadAnswers {
  public:
-  // What a connection holds; it holds nothing when it goes.
+  // Stands for a connection, which holds nothing any more when it goes.
   struct Place {
     HttpConnection* connection = nullptr;
     uint64_t peer = 0;  // Transport::peer

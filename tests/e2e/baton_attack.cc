@@ -2,10 +2,10 @@
 // and during each attack (attacks.h) eight streams run, and another client asks for the list of
 // models again and again. Prints the router's memory, the gaps between tokens, and the latency.
 // The attacker has the same cores, so there is a control before: the same streams and client on
-// Baton, while the attack goes to another server (least_server.h). It decides nothing.
+// Baton, while the attack goes to another server (bare_server.h). It decides nothing.
 //   baton_attack [--seconds S] [--attack NAME]   in turns: S seconds alone, S control, S attacked
 //   baton_attack --short                         sizes and times of CI; memory and answers alone
-//   baton_attack --least-server BYTES            is that other server; pages of so many bytes
+//   baton_attack --bare-server BYTES            is that other server; pages of so many bytes
 // Exit status 1: a stream or a request failed; the memory grew by more than 64 MiB above idle; or,
 // not with --short, the p99 gap is more than 1.2 times that before the attack, or the p99 latency
 // of others is more than 5 ms longer.
@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/e2e/attacks.h"
-#include "tests/e2e/least_server.h"
+#include "tests/e2e/bare_server.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
 #include "tests/support/child_process.h"
@@ -145,9 +145,9 @@ double AddedLatency(const Turn& turn, const Turn& alone) {
 Turn RunControl(const Attack& attack, AttackTarget target, const HttpClient& client, pid_t router,
                 absl::Duration duration) {
   const auto page = client.Get("/openapi.json");
-  ChildProcess least({"/proc/self/exe", "--least-server",
-                      absl::StrCat(page.ok() ? page->body.size() : size_t{1})});
-  target.port = std::atoi(least.ReadLine().c_str());
+  ChildProcess bare(
+      {"/proc/self/exe", "--bare-server", absl::StrCat(page.ok() ? page->body.size() : size_t{1})});
+  target.port = std::atoi(bare.ReadLine().c_str());
   target.worker_ports.assign(target.worker_ports.size(), target.port);
   return RunBeside(attack, target, client, router, duration);
 }
@@ -222,8 +222,8 @@ int main(int argc, char** argv) {
       wishes.turn = absl::Seconds(std::atof(argv[++i]));
     } else if (i + 1 < argc && flag == "--attack") {
       wishes.only = argv[++i];
-    } else if (i + 1 < argc && flag == "--least-server") {
-      return baton::ServeLeast(static_cast<size_t>(std::atoll(argv[++i])));
+    } else if (i + 1 < argc && flag == "--bare-server") {
+      return baton::ServeBare(static_cast<size_t>(std::atoll(argv[++i])));
     } else {
       std::printf("usage: baton_attack [--seconds S] [--attack NAME] | --short\n");
       return 2;

@@ -4,12 +4,9 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <map>
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
-#include "server/http/fair_queue.h"
-#include "server/http/unread_answers.h"
 #include "tests/server/http/http_rig.h"
 
 namespace baton {
@@ -298,39 +295,6 @@ TEST_CASE("when too much waits for clients, the slowest is given up, and a reade
   CHECK(rig.WaitFor([&] { return rig.server->stats().unsent == 0; }));
 }
 
-TEST_CASE("the slowest is found among those of whom nothing was taken for longest") {
-  UnreadAnswers unread(10'000, 3'000);
-  const absl::Time start = absl::UnixEpoch();
-  const auto at = [&](int seconds) { return start + absl::Seconds(seconds); };
-  std::vector<UnreadAnswers::Place> crowd(200);
-  UnreadAnswers::Place other{.peer = 2}, second{.peer = 2};
-  for (UnreadAnswers::Place& place : crowd) {
-    place.peer = 1;
-    unread.Hold(10, false, start, &place);
-  }
-  unread.Hold(5'000, false, at(1), &other);
-  CHECK(unread.Slowest(1, at(2)) == nullptr);
-  CHECK(unread.Slowest(2, at(2)) == nullptr);  // over, and alone
-  unread.Hold(500, false, at(1), &second);
-  CHECK(unread.Slowest(2, at(2)) == &other);
-  CHECK(unread.Slowest(1, at(2)) == nullptr);  // another's excess
-  unread.Hold(1'500, false, at(1), &crowd[50]);
-  CHECK(unread.Slowest(1, at(2)) == &crowd[50]);
-  unread.Hold(1'490, true, at(100), &crowd[50]);  // and stands behind all others
-  CHECK(unread.Slowest(1, at(100)) == &crowd[0]);
-  for (UnreadAnswers::Place& place : crowd) unread.Hold(0, false, at(100), &place);
-  unread.Hold(0, false, at(100), &second);
-  CHECK(unread.total() == 5'000);
-  // Beyond the budget of all, anybody's.
-  unread.Hold(2'000, false, at(99), &second);
-  UnreadAnswers::Place third{.peer = 3};
-  unread.Hold(4'000, false, at(98), &third);
-  CHECK(unread.Slowest(1, at(100)) == &other);
-  for (UnreadAnswers::Place* place : {&other, &second, &third})
-    unread.Hold(0, false, at(100), place);
-  CHECK(unread.Slowest(2, at(100)) == nullptr);
-}
-
 TEST_CASE("an answer counts with the memory that it takes, until half of that is free") {
   HttpServerOptions options;
   options.max_unsent = 100 << 20;
@@ -351,23 +315,6 @@ TEST_CASE("an answer counts with the memory that it takes, until half of that is
   });
   CHECK(client->ReadToEnd());
   CHECK(rig.WaitFor([&] { return rig.server->stats().unsent == 0; }));
-}
-
-TEST_CASE("the kernel takes little of an answer that is not read, so that it counts here") {
-  HttpServerOptions options;
-  options.max_unsent = 1 << 20;
-  HttpRig rig(options, GENERATE(Over::kTcp, Over::kTls));
-  const auto client = rig.Connect();
-  client->SetReceiveBuffer(8192);
-  REQUIRE(client->Send("GET /stream HTTP/1.0\r\n\r\n"));
-  REQUIRE(rig.WaitFor([&] { return rig.answers.n_requests == 1; }));
-  rig.StartStream();
-  const std::string part(800 << 10, 'y');
-  rig.Stream(part);
-  absl::SleepFor(absl::Milliseconds(100));  // the kernel takes what it wants
-  CHECK(rig.answers.n_gone == 0);
-  rig.Stream(part);
-  CHECK(rig.WaitFor([&] { return rig.answers.n_gone == 1; }, absl::Seconds(5)));
 }
 
 TEST_CASE("the least rate is judged by window, and little that waits is no reason") {
@@ -416,79 +363,6 @@ TEST_CASE("who comes behind a crowd of another address waits for few of its byte
   CHECK(rig.answers.incoming_then < 20 * static_cast<int64_t>(part.size()));
   CHECK(rig.WaitFor(
       [&] { return rig.server->stats().incoming == kCrowd * static_cast<int64_t>(part.size()); }));
-}
-
-TEST_CASE("senders take turns, whatever each has put in") {
-  FairQueue<int> queue;
-  for (int i = 0; i < 5; ++i) queue.Push(1, i);
-  queue.Push(2, 20);
-  queue.Push(3, 30);
-  queue.Push(2, 21);
-  std::vector<int> taken;
-  const auto take = [&](size_t n) {
-    while (taken.size() < n) {
-      const auto item = queue.Begin(absl::UnixEpoch());
-      if (!item) return;
-      taken.push_back(*item);
-      queue.End(absl::UnixEpoch());
-    }
-  };
-  take(4);
-  queue.Push(3, 31);
-  take(100);
-  CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
-}
-
-TEST_CASE("a sender has its burst, then its part of the time, and others wait for none of its") {
-  const TurnShare share{.parts = 4, .burst = absl::Milliseconds(5), .rest = absl::Milliseconds(4)};
-  FairQueue<int> queue(share);
-  const uint64_t busy = GENERATE(1, 0);  // 0: no address, of which many are
-  absl::Time now = absl::UnixEpoch();
-  std::map<int, int> taken;  // turns by sender
-  for (int i = 0; i < 1000; ++i) queue.Push(busy, static_cast<int>(busy));
-  const auto run_until = [&](absl::Time end) {
-    while (now < end) {
-      if (const auto item = queue.Begin(now)) {
-        ++taken[*item];
-        now += absl::Microseconds(100);
-        queue.End(now);
-      } else {
-        now = std::min(end, std::max(now, queue.next()));
-      }
-    }
-  };
-  run_until(absl::UnixEpoch() + absl::Milliseconds(5));
-  CHECK(taken[static_cast<int>(busy)] == 50);
-  run_until(absl::UnixEpoch() + absl::Milliseconds(85));
-  if (busy == 0) {
-    CHECK(taken[0] == 850);
-    return;
-  }
-  CHECK(taken[1] >= 240);
-  CHECK(taken[1] <= 280);
-  // While the busy one rests, others are served at once.
-  for (int i = 0; i < 20; ++i) {
-    queue.Push(2, 2);
-    const int before = taken[1];
-    run_until(now + absl::Microseconds(200));
-    CHECK(taken[2] == i + 1);
-    CHECK(taken[1] <= before + 1);
-  }
-  // What was owed is forgotten in time.
-  run_until(now + absl::Seconds(1));
-  CHECK(taken[1] == 1000);
-  CHECK(queue.next() == absl::InfiniteFuture());
-}
-
-TEST_CASE("what the thread itself waited for is not counted as a sender's time") {
-  FairQueue<int> queue;
-  queue.Push(1, 1);
-  absl::Time now = absl::UnixEpoch();
-  REQUIRE(queue.Begin(now));
-  now += absl::Seconds(10);
-  queue.End(now);
-  queue.Push(1, 2);
-  CHECK(queue.Begin(now));
 }
 
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {

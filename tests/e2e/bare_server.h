@@ -9,6 +9,6 @@ namespace baton {
 
 // Listens on 127.0.0.1, prints the port as a line, and serves until the process is killed. Returns
 // 1 if it cannot listen.
-int ServeLeast(size_t page_bytes);
+int ServeBare(size_t page_bytes);
 
 }  // namespace baton

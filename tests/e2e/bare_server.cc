@@ -1,4 +1,4 @@
-#include "tests/e2e/least_server.h"
+#include "tests/e2e/bare_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,9 +23,9 @@ struct Client {
   uint32_t end_seen = 0;  // how many bytes of "\r\n\r\n" came last
 };
 
-class LeastServer {
+class BareServer {
  public:
-  LeastServer(int listener, size_t page_bytes)
+  BareServer(int listener, size_t page_bytes)
       : listener_(listener), epoll_(::epoll_create1(EPOLL_CLOEXEC)), page_(Page(page_bytes)) {
     Watch(listener_);
   }
@@ -104,7 +104,7 @@ class LeastServer {
 
 }  // namespace
 
-int ServeLeast(size_t page_bytes) {
+int ServeBare(size_t page_bytes) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -118,7 +118,7 @@ int ServeLeast(size_t page_bytes) {
   }
   std::printf("%d\n", ntohs(address.sin_port));
   std::fflush(stdout);
-  LeastServer(listener, page_bytes).Run();
+  BareServer(listener, page_bytes).Run();
 }
 
 }  // namespace baton
