@@ -1,46 +1,122 @@
-// A queue in which senders take turns: whoever has put in thousands waits behind one of each other
-// sender. A plain object.
+// A queue in which senders take turns on a thread: whoever has put in thousands waits behind one of
+// each other sender, and whoever takes much of the thread's time rests now and then, so that what
+// it sends leaves most of that time, and of its core, to others. A plain object.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/check.h"
 
 namespace baton {
+
+// How much of the thread's time a sender has: one part in `parts`, and `burst` at once before.
+struct TurnShare {
+  int parts = 4;
+  absl::Duration burst = absl::Milliseconds(5);
+  absl::Duration rest = absl::Milliseconds(4);  // at least; then there is time for rest / parts
+};
 
 template <typename T>
 class FairQueue {
  public:
-  bool empty() const { return turns_.empty(); }
+  explicit FairQueue(TurnShare share = {}) : share_(share) {}
+
+  // Sender 0 stands for many, and never rests.
   void Push(uint64_t sender, T item) {
-    std::deque<T>& of_sender = items_[sender];
-    if (of_sender.empty()) turns_.push_back(sender);
-    of_sender.push_back(std::move(item));
+    Sender& of_this = senders_[sender];
+    of_this.items.push_back(std::move(item));
+    Await(sender, &of_this);
   }
-  // Not empty before.
-  T Pop() {
-    const uint64_t sender = turns_.front();
+  // Begins the turn of the next sender, with its oldest item. Nothing: there is none, or all who
+  // have some rest. now: of MonotonicNow.
+  std::optional<T> Begin(absl::Time now) {
+    BATON_CHECK(!in_turn_);
+    EndRests(now);
+    if (turns_.empty()) return std::nullopt;
+    in_turn_ = turns_.front();
     turns_.pop_front();
-    const auto found = items_.find(sender);
-    T item = std::move(found->second.front());
-    found->second.pop_front();
-    if (found->second.empty()) {
-      items_.erase(found);
-    } else {
-      turns_.push_back(sender);
-    }
+    began_ = now;
+    Sender& of_this = senders_.at(*in_turn_);
+    of_this.awaits_turn = false;
+    T item = std::move(of_this.items.front());
+    of_this.items.pop_front();
     return item;
+  }
+  // Ends that turn, and counts its time, but not what looks as if the thread itself had to wait.
+  void End(absl::Time now) {
+    const uint64_t sender = *std::exchange(in_turn_, std::nullopt);
+    const auto found = senders_.find(sender);
+    if (found == senders_.end()) return;  // cleared
+    Sender& of_this = found->second;
+    if (sender != 0) {
+      events_.erase({of_this.event, sender});
+      const absl::Duration spent = std::clamp(now - began_, absl::Microseconds(1), share_.burst);
+      of_this.paid = std::max(of_this.paid, now) + share_.parts * spent;
+      const absl::Duration owed = of_this.paid - now, bound = share_.parts * share_.burst;
+      of_this.rests = owed > bound;
+      of_this.event = of_this.rests ? now + (owed - bound) + share_.rest : of_this.paid;
+      events_.emplace(of_this.event, sender);
+    }
+    Await(sender, &of_this);
+    if (sender == 0 && of_this.items.empty()) senders_.erase(found);
+  }
+  // When Begin may have something though nothing is put in. InfiniteFuture: never.
+  absl::Time next() const {
+    return events_.empty() ? absl::InfiniteFuture() : events_.begin()->first;
   }
   void Clear() {
     turns_.clear();
-    items_.clear();
+    events_.clear();
+    senders_.clear();
   }
 
  private:
-  std::deque<uint64_t> turns_;  // senders that have items, the next one first
-  absl::flat_hash_map<uint64_t, std::deque<T>> items_;  // by sender, none without items
+  struct Sender {
+    std::deque<T> items;
+    bool awaits_turn = false, rests = false;
+    absl::Time paid = absl::InfinitePast();   // when its share makes up for the turns it had
+    absl::Time event = absl::InfinitePast();  // its place in events_
+  };
+
+  void Await(uint64_t sender, Sender* of_this) {
+    if (of_this->items.empty() || of_this->awaits_turn || of_this->rests || in_turn_ == sender)
+      return;
+    of_this->awaits_turn = true;
+    turns_.push_back(sender);
+  }
+  // Rests end, and who has paid and has no item is forgotten.
+  void EndRests(absl::Time now) {
+    while (!events_.empty() && events_.begin()->first <= now) {
+      const uint64_t sender = events_.begin()->second;
+      events_.erase(events_.begin());
+      const auto found = senders_.find(sender);
+      Sender& of_this = found->second;
+      if (of_this.rests && of_this.paid > now) {
+        of_this.event = of_this.paid;
+        events_.emplace(of_this.event, sender);
+      } else if (of_this.items.empty()) {
+        senders_.erase(found);
+        continue;
+      }
+      of_this.rests = false;
+      Await(sender, &of_this);
+    }
+  }
+
+  const TurnShare share_;
+  std::deque<uint64_t> turns_;  // senders that have items and do not rest, the next one first
+  // By sender: who has items, or owes time. (A sender with items that owes nothing has no event.)
+  absl::flat_hash_map<uint64_t, Sender> senders_;
+  std::set<std::pair<absl::Time, uint64_t>> events_;  // a rest ends, or all is paid
+  std::optional<uint64_t> in_turn_;
+  absl::Time began_;
 };
 
 }  // namespace baton

@@ -18,15 +18,6 @@ constexpr size_t kMaxAhead = 16 << 10;   // bytes of later requests kept while o
 constexpr size_t kMaxLeft = 64 << 10;    // of an answer, not written when the next request is taken
 constexpr size_t kMaxDiscard = 1 << 20;  // bytes read and dropped before a close
 constexpr absl::Duration kDiscardTime = absl::Seconds(2);
-constexpr size_t kMaxSpare = 4 << 10;  // bytes that an empty buffer keeps
-
-// Memory of a connection is what it holds, not what it once held.
-void Empty(std::string* buffer) {
-  buffer->clear();
-  if (buffer->capacity() > kMaxSpare) std::string().swap(*buffer);
-}
-
-size_t MemoryOf(const std::string& buffer) { return buffer.empty() ? 0 : buffer.capacity(); }
 
 // Whether the answer to the request may have one: behind it the next answer would begin.
 bool HasBody(const HttpRequest& request) { return request.method != "HEAD"; }
@@ -40,7 +31,8 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServer::Core> core, Transport
       parser_(core_->options.limits),
       body_rate_(core_->options.body_timeout, core_->options.slow_body_grace),
       answer_rate_(core_->options.write_timeout,
-                   static_cast<int64_t>(core_->options.min_write_rate)) {}
+                   static_cast<int64_t>(core_->options.min_write_rate)),
+      unread_{.connection = this, .peer = transport_.peer()} {}
 
 void HttpConnection::Start() {
   SetDeadline(core_->options.header_timeout);
@@ -51,30 +43,23 @@ void HttpConnection::Start() {
 // Counts the memory of what has come and is not part of a whole request.
 void HttpConnection::CountIncoming() {
   if (phase_ == Phase::kClosed) return;
-  if (input_.empty()) Empty(&input_);
+  if (input_.empty()) GiveBack(&input_);
   const size_t before = incoming_;
   core_->incoming.Hold(transport_.peer(), input_.size() + parser_.body_bytes(), &incoming_);
   core_->ReturnFreedMemory();
   if (incoming_ > before) core_->KeepIncomingInBudget(transport_.peer(), this);
 }
 
-// Bytes times the seconds since some were taken, and a little. (Who takes a byte now and then lets
-// the kernel take more only when a good part of its buffer is free.)
-double HttpConnection::Slowness(absl::Time now, uint64_t peer) const {
-  if (given_up_ || (peer != 0 && peer != transport_.peer())) return 0;
-  return static_cast<double>(unsent_) * (absl::ToDoubleSeconds(now - unsent_since_) + 1e-3);
-}
-
 // Not at once: the caller may be inside the handler.
 void HttpConnection::GiveUp() {
   given_up_ = true;
-  Empty(&pending_);
-  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  answer_.DropPending();
+  core_->unread.Hold(0, false, MonotonicNow(), &unread_);
   asio::post(core_->loop->context(), [self = shared_from_this()] { self->Gone(); });
 }
 
 void HttpConnection::AwaitInput() {
-  if (awaiting_input_ || input_ended_ || phase_ == Phase::kClosed) return;
+  if (awaiting_input_ || read_due_ || input_ended_ || phase_ == Phase::kClosed) return;
   // Whole requests may lie there: nothing more is read before they are taken. A client that is owed
   // an answer and goes away behind what is not read here would not be noticed. One that is owed
   // none has answers on their way, and whether it takes them is seen by writing.
@@ -90,49 +75,39 @@ void HttpConnection::AwaitInput() {
   transport_.AwaitInput([self = shared_from_this()](const error_code& ec) { self->OnInput(ec); });
 }
 
+// Reading, too, waits for the connection's turn: what a crowd sends at once is read between what
+// others send, not before it.
 void HttpConnection::OnInput(const error_code& wait_error) {
   awaiting_input_ = false;
   if (phase_ == Phase::kClosed) return;
-  error_code ec = wait_error;
-  size_t n = 0;
-  if (!ec) n = transport_.ReadSome(core_->read_buffer, ec);
-  if (ec == asio::error::would_block) {
-    AwaitInput();
-    return;
-  }
-  if (!ec) {
-    OnBytes(n);
-    return;
-  }
-  const bool answers_are_out = exchange_ == 0 && (is_writing_ || !pending_.empty() || parse_due_);
-  const bool wants_answer = exchange_ != 0 && core_->options.finish_half_closed;
-  if (ec == asio::error::eof && (answers_are_out || wants_answer)) {
+  if (wait_error) return Gone();
+  const bool waits = turn_due();
+  read_due_ = true;
+  if (!waits) core_->GoOn(transport_.peer(), shared_from_this());
+}
+
+void HttpConnection::Read() {
+  error_code ec;
+  const size_t n = transport_.ReadSome(core_->read_buffer, ec);
+  if (ec == asio::error::would_block) return;
+  if (ec) {
+    const bool answers_are_out = exchange_ == 0 && (is_writing_ || !answer_.empty() || parse_due_);
+    const bool wants_answer = exchange_ != 0 && core_->options.finish_half_closed;
+    if (ec != asio::error::eof || !(answers_are_out || wants_answer)) return Gone();
     input_ended_ = true;  // the end of the answers ends the connection
     if (phase_ == Phase::kReading && !parse_due_) CloseWhenWritten();
     return;
   }
-  Gone();
-}
-
-void HttpConnection::OnBytes(size_t n) {
   if (phase_ == Phase::kDiscarding) {
     discarded_ += n;
-    if (discarded_ > kMaxDiscard) {
-      Close();
-    } else {
-      AwaitInput();
-    }
+    if (discarded_ > kMaxDiscard) Close();
     return;
   }
   input_.append(core_->read_buffer.data(), n);
   SetIdle(false);
-  if (phase_ == Phase::kReading && parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
-  if (phase_ == Phase::kReading && !parse_due_) {
-    parse_due_ = true;
-    core_->GoOn(transport_.peer(), shared_from_this());
-  }
-  CountIncoming();
-  AwaitInput();
+  if (phase_ != Phase::kReading) return;
+  if (parser_.in_body()) body_rate_.Add(MonotonicNow(), n);
+  parse_due_ = true;
 }
 
 // One request at most: the next one has a turn of its own.
@@ -179,7 +154,7 @@ bool HttpConnection::OnHead() {
     return false;
   }
   if (request.expects_continue && input_.empty()) {
-    pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    *answer_.end() += "HTTP/1.1 100 Continue\r\n\r\n";
     Flush();
   }
   return true;
@@ -208,7 +183,7 @@ void HttpConnection::OnComplete() {
 void HttpConnection::Refuse(int status, const std::string& message) {
   // Drops what was sent ahead: the answer before it is the last one.
   if (phase_ != Phase::kReading) {
-    Empty(&input_);
+    GiveBack(&input_);
     core_->incoming.Hold(transport_.peer(), 0, &incoming_);
     return CloseWhenWritten();
   }
@@ -219,7 +194,7 @@ void HttpConnection::Refuse(int status, const std::string& message) {
   HttpReply reply = core_->handler->OnBadRequest(parser_.request(), status, message);
   reply.close = true;
   parser_ = HttpParser(core_->options.limits);  // and what it has of a body
-  Empty(&input_);
+  GiveBack(&input_);
   CountIncoming();
   Reply(reply);
 }
@@ -231,8 +206,8 @@ void HttpConnection::Reply(const HttpReply& reply) {
     return Reply(last);
   }
   deadline_ = absl::InfiniteFuture();
-  pending_ += ReplyHead(reply, answered_);
-  if (HasBody(answered_)) pending_ += reply.body;
+  *answer_.end() += ReplyHead(reply, answered_);
+  if (HasBody(answered_)) *answer_.end() += reply.body;
   FinishAnswer(reply.close || !answered_.keep_alive);
 }
 
@@ -246,24 +221,24 @@ void HttpConnection::StartStream(const HttpReply& head) {
 
 void HttpConnection::Write(std::string_view bytes, size_t owed) {
   BATON_CHECK(streaming_);
-  pending_ += stream_head_;
+  *answer_.end() += stream_head_;
   stream_head_.clear();
   if (given_up_) return;
-  if (HasBody(answered_)) AppendChunk(bytes, answered_.is_http_1_0, &pending_);
-  if (unsent() > core_->options.max_unsent + owed) return GiveUp();
+  if (HasBody(answered_)) AppendChunk(bytes, answered_.is_http_1_0, answer_.end());
+  if (answer_.size() > core_->options.max_unsent + owed) return GiveUp();
   ScheduleFlush();
 }
 
 void HttpConnection::EndStream() {
   BATON_CHECK(streaming_);
   streaming_ = false;
-  pending_ += stream_head_;
+  *answer_.end() += stream_head_;
   stream_head_.clear();
-  if (HasBody(answered_)) AppendLastChunk(answered_.is_http_1_0, &pending_);
+  if (HasBody(answered_)) AppendLastChunk(answered_.is_http_1_0, answer_.end());
   FinishAnswer(answered_.is_http_1_0 || !answered_.keep_alive);
 }
 
-// The whole answer is in pending_.
+// The whole answer is in answer_.
 void HttpConnection::FinishAnswer(bool close) {
   core_->exchanges.erase(exchange_);
   exchange_ = 0;
@@ -275,7 +250,7 @@ void HttpConnection::FinishAnswer(bool close) {
 // A client that sends requests and reads no answers piles up one answer here, not all of them.
 void HttpConnection::GoOnIfWritten() {
   const bool answered = phase_ == Phase::kAnswering && exchange_ == 0;
-  if (answered && !close_after_write_ && !given_up_ && unsent() < kMaxLeft) NextRequest();
+  if (answered && !close_after_write_ && !given_up_ && answer_.size() < kMaxLeft) NextRequest();
 }
 
 void HttpConnection::NextRequest() {
@@ -286,8 +261,9 @@ void HttpConnection::NextRequest() {
   if (!input_.empty()) {
     // Parsing waits for the next turn: the caller may be inside the handler, and other connections
     // want their turn.
+    const bool waits = turn_due();
     parse_due_ = true;
-    core_->GoOnLater(transport_.peer(), shared_from_this());
+    if (!waits) core_->GoOnLater(transport_.peer(), shared_from_this());
   } else if (input_ended_) {
     CloseWhenWritten();
   } else {
@@ -297,9 +273,10 @@ void HttpConnection::NextRequest() {
 }
 
 bool HttpConnection::GoOn() {
-  parse_due_ = false;
   if (phase_ == Phase::kClosed) return false;
-  if (phase_ == Phase::kReading) Parse();
+  if (std::exchange(read_due_, false)) Read();
+  if (std::exchange(parse_due_, false) && phase_ == Phase::kReading) Parse();
+  if (flush_posted_) Flush();  // writing an answer that is there is work of this turn
   CountIncoming();
   AwaitInput();
   core_->CheckDrained();
@@ -313,8 +290,7 @@ void HttpConnection::CloseWhenWritten() {
 
 void HttpConnection::ScheduleFlush() {
   if (!given_up_ && phase_ != Phase::kClosed) {
-    if (unsent_ == 0) unsent_since_ = MonotonicNow();
-    core_->unsent.Hold(transport_.peer(), MemoryOf(pending_) + MemoryOf(writing_), &unsent_);
+    core_->unread.Hold(answer_.memory(), false, MonotonicNow(), &unread_);
     core_->KeepUnsentInBudget(transport_.peer());
   }
   if (flush_posted_ || is_writing_) return;
@@ -328,33 +304,23 @@ void HttpConnection::ScheduleFlush() {
 // Writes nothing more of an answer that is given up: it would end as if it were whole.
 void HttpConnection::Flush() {
   if (is_writing_ || given_up_ || phase_ == Phase::kClosed) return;
-  if (writing_.empty()) writing_.swap(pending_);
-  if (writing_.empty()) {
+  const std::string_view next = answer_.Next();
+  if (next.empty()) {
     if (close_after_write_ && exchange_ == 0) EndWriting();
     return;
   }
   is_writing_ = true;
   if (!answer_rate_.watching()) WatchClient();
-  transport_.AsyncWriteSome(
-      std::string_view(writing_).substr(written_),
-      [self = shared_from_this()](const error_code& ec, size_t n) { self->OnWritten(ec, n); });
+  transport_.AsyncWriteSome(next, [self = shared_from_this()](const error_code& ec, size_t n) {
+    self->OnWritten(ec, n);
+  });
 }
 
 void HttpConnection::OnWritten(const error_code& ec, size_t n) {
   is_writing_ = false;
-  written_ += n;
-  const bool is_whole = written_ == writing_.size();
-  if (ec || is_whole) {
-    Empty(&writing_);
-    written_ = 0;
-  } else if (2 * written_ >= writing_.size()) {  // a slow reader holds what it has not read
-    writing_ = writing_.substr(written_);
-    written_ = 0;
-  }
+  const bool is_whole = answer_.Took(n);
   if (phase_ == Phase::kClosed) return;
-  if (!given_up_)
-    core_->unsent.Hold(transport_.peer(), MemoryOf(pending_) + MemoryOf(writing_), &unsent_);
-  unsent_since_ = MonotonicNow();
+  if (!given_up_) core_->unread.Hold(answer_.memory(), true, MonotonicNow(), &unread_);
   if (ec) {
     Gone();
     return;
@@ -368,7 +334,7 @@ void HttpConnection::OnWritten(const error_code& ec, size_t n) {
 void HttpConnection::WatchClient() {
   const int64_t acknowledged = transport_.acknowledged();
   answer_rate_.Start(MonotonicNow(), acknowledged,
-                     transport_.taken() - acknowledged + static_cast<int64_t>(unsent()));
+                     transport_.taken() - acknowledged + static_cast<int64_t>(answer_.size()));
   ArmTimer();
 }
 
@@ -397,7 +363,7 @@ void HttpConnection::EndWriting() {
     // Closing with unread input would reset the connection and lose the answer: reads on for a
     // moment.
     phase_ = Phase::kDiscarding;
-    Empty(&input_);
+    GiveBack(&input_);
     CountIncoming();
     SetDeadline(kDiscardTime);
     core_->CheckDrained();
@@ -426,13 +392,13 @@ void HttpConnection::Close() {
   core_->hangups.Remove(transport_.native_handle());
   core_->ReturnFreedMemory();
   core_->incoming.Hold(transport_.peer(), 0, &incoming_);
-  core_->unsent.Hold(transport_.peer(), 0, &unsent_);
+  core_->unread.Hold(0, false, MonotonicNow(), &unread_);
   const auto of_peer = core_->of_peer.find(transport_.peer());
   if (--of_peer->second == 0) core_->of_peer.erase(of_peer);
   core_->owned.Leave(&owned_place_);
   transport_.Close();
-  Empty(&input_);  // it may still wait for its turn
-  Empty(&pending_);
+  GiveBack(&input_);  // it may still wait for its turn
+  answer_.DropPending();
   timer_.cancel();
   const auto self = shared_from_this();
   core_->exchanges.erase(exchange_);
@@ -483,8 +449,8 @@ void HttpConnection::OnTimer() {
   }
   const bool in_body = phase_ == Phase::kReading && parser_.in_body();
   if (now >= deadline_) {
-    if (parse_due_) {  // the server is late, not the client
-      SetDeadline(core_->options.header_timeout);
+    if (turn_due()) {  // the server is late, not the client
+      SetDeadline(body_rate_.look_every());
     } else if (in_body && !body_rate_.IsTooSlow(now)) {
       SetDeadline(body_rate_.look_every());
     } else if (phase_ == Phase::kReading && parser_.started()) {

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "common/unix_listener.h"
+#include "server/http/answer_bytes.h"
 #include "server/http/answer_rate.h"
 #include "server/http/body_rate.h"
 #include "server/http/byte_budget.h"
@@ -30,6 +31,7 @@
 #include "server/http/served_certificate.h"
 #include "server/http/tls_handshakes.h"
 #include "server/http/transport.h"
+#include "server/http/unread_answers.h"
 
 namespace baton {
 
@@ -44,9 +46,9 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   void Accept(Acceptor* from);
   void Close();
   void CheckDrained();
-  // Input of one connection is parsed per turn of the loop, and addresses take turns, so that
-  // whatever one of them sends, the others wait for one request of it at most. It goes on now if
-  // this turn is free, or in one of its own.
+  // Input of one connection is read and parsed per turn of the loop, and addresses take turns, so
+  // that whatever one of them sends, the others wait for 64 KiB or one request of it at most, and
+  // have most of the loop's time (TurnShare). It goes on now if this turn is free.
   void GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   void GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection);
   // Counts a connection as this owner's (0: nobody, and nothing changes). A full owner gives up its
@@ -77,10 +79,12 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   absl::flat_hash_map<uint64_t, int> of_peer;          // connections, by Transport::peer
   FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
   bool turn_taken = false;                             // and the next one comes
+  EventLoop::Timer rest_timer;                         // somebody who rests goes on
+  absl::Time rests_until = absl::InfiniteFuture();     // it is set to
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   OwnedConnections owned;
-  ByteBudget incoming;  // bytes that have come, and are not part of a whole request
-  ByteBudget unsent;    // memory of answers that the kernel has not taken as a whole
+  ByteBudget incoming;   // bytes that have come, and are not part of a whole request
+  UnreadAnswers unread;  // memory of answers that the kernel has not taken as a whole
   ExchangeId next_exchange = 1;
   size_t peak_held = 0;         // bytes, since freed memory was last given back
   EventLoop::Timer trim_timer;  // freed memory goes back
@@ -97,7 +101,6 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   std::shared_ptr<HttpConnection> Admit(Transport transport);
   bool HasRoom(uint64_t peer);
   bool GiveUpIdlest(const std::list<HttpConnection*>& of);
-  std::shared_ptr<HttpConnection> SlowestReader(uint64_t peer) const;
   std::shared_ptr<HttpConnection> LargestSender() const;
   void TakeTurn();
   void EndTurn();
@@ -115,7 +118,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void StartStream(const HttpReply& head);
   void Write(std::string_view bytes, size_t owed);
   void EndStream();
-  bool GoOn();    // with what came, in its turn; false: it is closed and takes none
+  bool GoOn();    // reads and takes what came, in its turn; false: it is closed and takes none
   void Close();   // closes at once, without OnGone
   void GiveUp();  // drops what waits, and closes with OnGone in the loop's next turn
   // Bytes that its address (if it has one) and it hold of requests that are not whole.
@@ -128,13 +131,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     const uint64_t peer = transport_.peer();
     return {std::max(incoming_, core_->incoming.of(peer)), incoming_, peer};
   }
-  // How much waits for the client for how long; 0: nothing, or it is given up, or it is not of
-  // `peer` (0: any will do).
-  double Slowness(absl::Time now, uint64_t peer) const;
   // True if no answer is owed, every byte is written, and nothing that came waits for its turn.
   bool quiet() const {
-    return phase_ != Phase::kAnswering && pending_.empty() && !is_writing_ && !streaming_ &&
-           !parse_due_;
+    return phase_ != Phase::kAnswering && answer_.all_begun() && !is_writing_ && !streaming_ &&
+           !turn_due();
   }
   // True if quiet and no byte of another request has come.
   bool idle() const {
@@ -148,10 +148,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase { kReading, kAnswering, kDiscarding, kClosed };
 
   void AwaitInput();
-  size_t unsent() const { return pending_.size() + writing_.size() - written_; }
+  bool turn_due() const { return read_due_ || parse_due_; }
   void CountIncoming();
   void OnInput(const boost::system::error_code& ec);
-  void OnBytes(size_t n);
+  void Read();
   void Parse();
   bool OnHead();
   void OnComplete();
@@ -178,20 +178,21 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpParser parser_;
   HttpRequest answered_;  // head of the request that is being answered
   ExchangeId exchange_ = 0;
-  std::string input_, pending_, writing_;
-  size_t written_ = 0;  // bytes of writing_ the kernel has taken
+  std::string input_;
+  AnswerBytes answer_;
   std::string stream_head_;
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool given_up_ = false;
-  bool parse_due_ = false;  // parsing goes on in the next turn: other connections come in between
-  size_t discarded_ = 0;    // bytes, in kDiscarding
-  size_t incoming_ = 0, unsent_ = 0;  // bytes, as counted in Core
-  absl::Time unsent_since_;           // when the kernel took some last, or none waited
+  // It waits for its turn, in which it reads what the kernel has, or parses what was read.
+  bool read_due_ = false, parse_due_ = false;
+  size_t discarded_ = 0;  // bytes, in kDiscarding
+  size_t incoming_ = 0;   // bytes, as counted in Core
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Time armed_for_;  // valid while timer_armed_
   BodyRate body_rate_;
   AnswerRate answer_rate_;
+  UnreadAnswers::Place unread_;                                     // in Core::unread
   std::optional<std::list<HttpConnection*>::iterator> idle_place_;  // in Core::idle
   OwnedConnections::Place owned_place_;                             // in Core::owned
 };

@@ -174,9 +174,9 @@ struct HttpParser::State {
     if (!bytes.empty() && !absl::ascii_isupper(static_cast<unsigned char>(bytes[0]))) {
       return Bad("this is not an HTTP request");
     }
-    for (size_t at = scanned; at < bytes.size(); ++at) {
-      if (bytes[at] == '\n' && (at == 0 || bytes[at - 1] != '\r')) return Bad("bare line feed");
-    }
+    for (size_t at = bytes.find('\n', scanned); at != std::string_view::npos;
+         at = bytes.find('\n', at + 1))
+      if (at == 0 || bytes[at - 1] != '\r') return Bad("bare line feed");
     scanned = bytes.size();
     if (bytes.size() > limits.max_header) return Bad("header too large", 431);
     return std::nullopt;

@@ -43,10 +43,11 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
       hangups(event_loop),
+      rest_timer(event_loop),
       owned(HalfUnlessSet(o.max_per_key, o)),
       incoming(OneRequest(o.max_incoming, o.limits),
                OneRequest(o.max_incoming_per_address, o.limits)),
-      unsent(o.max_unsent_total, o.max_unsent_per_address),
+      unread(o.max_unsent_total, o.max_unsent_per_address),
       trim_timer(event_loop) {}
 
 absl::Status HttpServer::Core::Listen() {
@@ -194,13 +195,8 @@ bool HttpServer::Core::GiveUpIdlest(const std::list<HttpConnection*>& of) {
 }
 
 void HttpServer::Core::GoOn(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
-  if (turn_taken) {
-    waiting.Push(peer, connection);
-    return;
-  }
-  turn_taken = true;
-  connection->GoOn();
-  EndTurn();
+  waiting.Push(peer, connection);
+  if (!turn_taken) TakeTurn();
 }
 
 void HttpServer::Core::GoOnLater(uint64_t peer, const std::shared_ptr<HttpConnection>& connection) {
@@ -215,9 +211,19 @@ void HttpServer::Core::EndTurn() {
 }
 
 void HttpServer::Core::TakeTurn() {
-  while (!waiting.empty())
-    if (waiting.Pop()->GoOn()) return EndTurn();
+  turn_taken = true;
+  while (const auto connection = waiting.Begin(MonotonicNow())) {
+    const bool took = (*connection)->GoOn();
+    waiting.End(MonotonicNow());
+    if (took) return EndTurn();
+  }
   turn_taken = false;
+  if (waiting.next() == rests_until) return;
+  rests_until = waiting.next();
+  rest_timer.Set(rests_until, [this] {
+    rests_until = absl::InfiniteFuture();
+    if (!turn_taken) TakeTurn();
+  });
 }
 
 // The largest sender of the address that holds most. Each sender without an address (a Unix socket)
@@ -264,30 +270,11 @@ void HttpServer::Core::ReturnFreedMemory() {
   });
 }
 
-// Looks at the address if it is over its own budget, else at all. Null: only one has something to
-// read, and may have so much.
-std::shared_ptr<HttpConnection> HttpServer::Core::SlowestReader(uint64_t peer) const {
-  const bool of_peer_only = unsent.IsOver(peer);
-  const absl::Time now = MonotonicNow();
-  std::shared_ptr<HttpConnection> slowest;
-  double slowness = 0;
-  int n_readers = 0;
-  for (const auto& connection : connections) {
-    const double of_this = connection->Slowness(now, of_peer_only ? peer : 0);
-    n_readers += of_this > 0;
-    if (of_this <= slowness) continue;
-    slowest = connection;
-    slowness = of_this;
-  }
-  return n_readers > 1 ? slowest : nullptr;
-}
-
 void HttpServer::Core::KeepUnsentInBudget(uint64_t peer) {
-  while (unsent.IsOver() || unsent.IsOver(peer)) {
-    const auto slowest = SlowestReader(peer);
-    if (slowest == nullptr) return;
+  const absl::Time now = MonotonicNow();
+  while (const UnreadAnswers::Place* slowest = unread.Slowest(peer, now)) {
     ++stats.unread_closed;
-    slowest->GiveUp();
+    slowest->connection->GiveUp();
   }
 }
 
@@ -337,7 +324,7 @@ HttpStats HttpServer::stats() const {
   HttpStats stats = core_->stats;
   stats.open = n_connections();
   stats.incoming = static_cast<int64_t>(core_->incoming.total());
-  stats.unsent = static_cast<int64_t>(core_->unsent.total());
+  stats.unsent = static_cast<int64_t>(core_->unread.total());
   if (core_->certificate) stats.certificate_left = core_->certificate->context()->left();
   return stats;
 }

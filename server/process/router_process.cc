@@ -38,12 +38,14 @@ HttpServerOptions HttpOptions(const HttpServerOptions& given, int64_t max_contex
   HttpServerOptions options = given;
   if (options.limits.max_body == 0)
     options.limits.max_body = static_cast<size_t>(std::clamp(32 * max_context, kMiB, 64 * kMiB));
-  const int room = RaiseDescriptorLimit(kReservedDescriptors + options.max_handshakes);
+  const int others = kReservedDescriptors + options.max_handshakes;
+  const int room = RaiseDescriptorLimit(others);
   if (room < options.max_connections) {
     LogWarn("server.max_connections is %d, not %d: the limit of descriptors (ulimit -n) is low",
             room, options.max_connections);
     options.max_connections = room;
   }
+  GrowDescriptorTable(options.max_connections + others);
   return options;
 }
 

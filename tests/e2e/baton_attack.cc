@@ -1,8 +1,11 @@
 // baton_attack: measures the effect of misbehaving clients on others, with real processes. Before
 // and during each attack (attacks.h) eight streams run, and another client asks for the list of
 // models again and again. Prints the router's memory, the gaps between tokens, and the latency.
-//   baton_attack [--seconds S] [--attack NAME]   in turns: S seconds alone, S attacked
+// The attacker has the same cores, so there is a control before: the same streams and client on
+// Baton, while the attack goes to another server (bare_server.h). It decides nothing.
+//   baton_attack [--seconds S] [--attack NAME]   in turns: S seconds alone, S control, S attacked
 //   baton_attack --short                         sizes and times of CI; memory and answers alone
+//   baton_attack --bare-server BYTES            is that other server; pages of so many bytes
 // Exit status 1: a stream or a request failed; the memory grew by more than 64 MiB above idle; or,
 // not with --short, the p99 gap is more than 1.2 times that before the attack, or the p99 latency
 // of others is more than 5 ms longer.
@@ -21,8 +24,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/e2e/attacks.h"
+#include "tests/e2e/bare_server.h"
 #include "tests/e2e/served_baton.h"
 #include "tests/e2e/stream_crowd.h"
+#include "tests/support/child_process.h"
 
 namespace baton {
 namespace {
@@ -119,19 +124,44 @@ Turn Run(const HttpClient& client, pid_t router, absl::Duration duration) {
   return turn;
 }
 
+Turn RunBeside(const Attack& attack, const AttackTarget& target, const HttpClient& client,
+               pid_t router, absl::Duration duration) {
+  std::atomic<bool> over = false;
+  std::thread attacker([&] { attack.run(target, over); });
+  Turn turn = Run(client, router, duration);
+  over = true;
+  attacker.join();
+  return turn;
+}
+
+double GapRatio(const Turn& turn, const Turn& alone) {
+  return Quantile(turn.gaps, 0.99) / std::max(1e-9, Quantile(alone.gaps, 0.99));
+}
+double AddedLatency(const Turn& turn, const Turn& alone) {
+  return Quantile(turn.latencies, 0.99) - Quantile(alone.latencies, 0.99);
+}
+
+// The attack on another server, on the same cores.
+Turn RunControl(const Attack& attack, AttackTarget target, const HttpClient& client, pid_t router,
+                absl::Duration duration) {
+  const auto page = client.Get("/openapi.json");
+  ChildProcess bare(
+      {"/proc/self/exe", "--bare-server", absl::StrCat(page.ok() ? page->body.size() : size_t{1})});
+  target.port = std::atoi(bare.ReadLine().c_str());
+  target.worker_ports.assign(target.worker_ports.size(), target.port);
+  return RunBeside(attack, target, client, router, duration);
+}
+
 bool Try(const Attack& attack, const Wishes& wishes, const ServedBaton& served, double idle) {
   const HttpClient client = served.client();
   const pid_t router = served.Child("router");
   AttackTarget target{.port = served.url().port, .scale = wishes.scale};
   target.worker_ports = WorkerPorts(served.log());
   const Turn alone = Run(client, router, wishes.turn);
-  std::atomic<bool> over = false;
-  std::thread attacker([&] { attack.run(target, over); });
-  const Turn beside = Run(client, router, wishes.turn);
-  over = true;
-  attacker.join();
-  const double ratio = Quantile(beside.gaps, 0.99) / std::max(1e-9, Quantile(alone.gaps, 0.99));
-  const double added = Quantile(beside.latencies, 0.99) - Quantile(alone.latencies, 0.99);
+  const Turn control =
+      wishes.is_short ? Turn{} : RunControl(attack, target, client, router, wishes.turn);
+  const Turn beside = RunBeside(attack, target, client, router, wishes.turn);
+  const double ratio = GapRatio(beside, alone), added = AddedLatency(beside, alone);
   const double memory = beside.memory - idle;
   bool is_good = memory <= kMaxMemory && alone.n_failed + beside.n_failed == 0;
   if (!wishes.is_short) is_good = is_good && ratio <= kMaxGapRatio && added <= kMaxAdded;
@@ -144,6 +174,10 @@ bool Try(const Attack& attack, const Wishes& wishes, const ServedBaton& served, 
       Quantile(beside.gaps, 0.5), Quantile(alone.gaps, 0.99), Quantile(beside.gaps, 0.99), ratio,
       Quantile(alone.latencies, 0.5), Quantile(beside.latencies, 0.5),
       Quantile(alone.latencies, 0.99), Quantile(beside.latencies, 0.99), is_good ? "good" : "BAD");
+  if (!wishes.is_short)
+    std::printf(
+        "%-8s control, on another server: gaps p99 %.2f ms (%.2f times); others p99 %.2f ms\n", "",
+        Quantile(control.gaps, 0.99), GapRatio(control, alone), Quantile(control.latencies, 0.99));
   std::fflush(stdout);
   return is_good;
 }
@@ -188,6 +222,8 @@ int main(int argc, char** argv) {
       wishes.turn = absl::Seconds(std::atof(argv[++i]));
     } else if (i + 1 < argc && flag == "--attack") {
       wishes.only = argv[++i];
+    } else if (i + 1 < argc && flag == "--bare-server") {
+      return baton::ServeBare(static_cast<size_t>(std::atoll(argv[++i])));
     } else {
       std::printf("usage: baton_attack [--seconds S] [--attack NAME] | --short\n");
       return 2;

@@ -81,7 +81,7 @@ TEST_CASE("no file is longer than 500 lines") {  // the guide is 300 to 500
 // class, and remove the row at 30. New classes stay below the guide.
 const std::map<std::string, int> kLargeClasses = {
     {"CpuBackend", 31}, {"Fp32Backend", 53},    {"IntegerGemm", 34},
-    {"KvPool", 32},     {"HttpConnection", 37},
+    {"KvPool", 32},     {"HttpConnection", 36},
 };
 
 TEST_CASE("a class has at most 30 functions, or is on its way there") {

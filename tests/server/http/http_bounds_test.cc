@@ -2,10 +2,11 @@
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
-#include "server/http/fair_queue.h"
 #include "tests/server/http/http_rig.h"
 
 namespace baton {
@@ -335,17 +336,33 @@ TEST_CASE("the least rate is judged by window, and little that waits is no reaso
   CHECK_FALSE(any.IsTooSlow(5001));
 }
 
-TEST_CASE("senders take turns, whatever each has put in") {
-  FairQueue<int> queue;
-  for (int i = 0; i < 5; ++i) queue.Push(1, i);
-  queue.Push(2, 20);
-  queue.Push(3, 30);
-  queue.Push(2, 21);
-  std::vector<int> taken;
-  while (taken.size() < 4) taken.push_back(queue.Pop());
-  queue.Push(3, 31);
-  while (!queue.empty()) taken.push_back(queue.Pop());
-  CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
+TEST_CASE("who comes behind a crowd of another address waits for few of its bytes to be read") {
+  HttpRig rig;
+  const auto connect = [&](const char* from) {
+    return std::make_unique<RawClient>(rig.port, from);
+  };
+  const bool are_new = GENERATE(false, true);  // the connections come with their bytes
+  const std::string part = "GET /now HTTP/1.1\r\nA: " + std::string(7'000, 'a');
+  constexpr int kCrowd = 100;
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  std::unique_ptr<RawClient> other;
+  const auto come = [&] {
+    while (crowd.size() < kCrowd) crowd.push_back(connect("127.0.0.9"));
+    other = connect("127.0.0.1");
+  };
+  if (!are_new) {
+    come();
+    REQUIRE(rig.WaitFor([&] { return rig.server->n_connections() == kCrowd + 1; }));
+  }
+  rig.On([&] {  // the loop stands meanwhile, so that all comes at once
+    if (are_new) come();
+    for (const auto& client : crowd) client->Send(part);
+    return other->Send(Get("/now"));
+  });
+  CHECK(other->ReadUntil("HTTP/1.1 200"));
+  CHECK(rig.answers.incoming_then < 20 * static_cast<int64_t>(part.size()));
+  CHECK(rig.WaitFor(
+      [&] { return rig.server->stats().incoming == kCrowd * static_cast<int64_t>(part.size()); }));
 }
 
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
@@ -360,6 +377,22 @@ TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
   CHECK(after.rlim_cur == before.rlim_max);
   CHECK(room == static_cast<int>(before.rlim_max) - 100);
   ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_CASE("the table of descriptors is large before connections come") {
+  const auto size = [] {
+    std::ifstream status("/proc/self/status");
+    int n = 0;
+    for (std::string line; n == 0 && std::getline(status, line);)
+      if (line.starts_with("FDSize:")) n = std::atoi(line.c_str() + 7);
+    return n;
+  };
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int wanted = std::min(3000, static_cast<int>(limit.rlim_cur));
+  REQUIRE(size() < wanted);
+  GrowDescriptorTable(wanted);
+  CHECK(size() >= wanted);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class Answers : public HttpHandler {
   }
   void OnRequest(ExchangeId id, HttpRequest request) override {
     ++n_requests;
+    incoming_then = server->stats().incoming;
     if (request.path != "/now") {
       last = id;
       return;
@@ -56,6 +57,7 @@ class Answers : public HttpHandler {
   std::atomic<int> n_requests = 0, n_gone = 0;
   std::atomic<bool> in_turns = true;
   std::atomic<ExchangeId> last = 0;
+  std::atomic<int64_t> incoming_then = 0;  // bytes of requests on their way, at the last request
 
  private:
   EventLoop* loop_;
