@@ -16,11 +16,12 @@
 
 namespace baton {
 
-// How much of the thread's time a sender has: one part in `parts`, and `burst` at once before.
+// How much of the thread's time a sender has: `of_time`, in (0, 1], and `burst` at once before. 1:
+// it never rests.
 struct TurnShare {
-  int parts = 4;
+  double of_time = 0.25;
   absl::Duration burst = absl::Milliseconds(5);
-  absl::Duration rest = absl::Milliseconds(4);  // at least; then there is time for rest / parts
+  absl::Duration rest = absl::Milliseconds(4);  // at least; then there is time for rest * of_time
 };
 
 template <typename T>
@@ -58,8 +59,8 @@ class FairQueue {
     if (sender != 0) {
       events_.erase({of_this.event, sender});
       const absl::Duration spent = std::clamp(now - began_, absl::Microseconds(1), share_.burst);
-      of_this.paid = std::max(of_this.paid, now) + share_.parts * spent;
-      const absl::Duration owed = of_this.paid - now, bound = share_.parts * share_.burst;
+      of_this.paid = std::max(of_this.paid, now) + spent / share_.of_time;
+      const absl::Duration owed = of_this.paid - now, bound = share_.burst / share_.of_time;
       of_this.rests = owed > bound;
       of_this.event = of_this.rests ? now + (owed - bound) + share_.rest : of_this.paid;
       events_.emplace(of_this.event, sender);

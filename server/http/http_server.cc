@@ -43,6 +43,7 @@ HttpServer::Core::Core(EventLoop* event_loop, const HttpServerOptions& o, HttpHa
       tcp_acceptor(event_loop->context()),
       unix_acceptor(event_loop->context()),
       hangups(event_loop),
+      waiting({.of_time = o.loop_share_per_address}),
       rest_timer(event_loop),
       owned(HalfUnlessSet(o.max_per_key, o)),
       incoming(OneRequest(o.max_incoming, o.limits),

@@ -82,6 +82,9 @@ void DeclareHttpServer(HttpServerOptions* options, Settings* settings) {
       "memory of responses that clients leave unread; beyond, the slowest is cancelled");
   settings->Bytes("server.max_unsent_per_address", &options->max_unsent_per_address, 4096,
                   65536 * kMiB, "the same of the clients of one address (of IPv6: a /64)");
+  settings->Number("server.loop_share_per_address", &options->loop_share_per_address, 0.01, 1,
+                   "share of the HTTP thread's time for what the clients of one address send, "
+                   "beyond 5 ms at once: the rest of it waits; 1 = all");
   settings->Bytes("server.max_incoming", &options->max_incoming, 4096, 65536 * kMiB,
                   "bytes of requests that are not whole yet, or one of the largest size; who sends "
                   "more gets 503");

@@ -39,6 +39,9 @@ struct HttpServerOptions {
   size_t max_incoming = 256 << 20, max_incoming_per_address = 32 << 20;
   // Memory of answers that wait for slow clients, likewise; beyond it the slowest is given up.
   size_t max_unsent_total = 256 << 20, max_unsent_per_address = 24 << 20;
+  // Share of the loop's time for what an address sends, beyond a burst (FairQueue): its requests
+  // wait then, those of others do not. 1: no bound.
+  double loop_share_per_address = 0.25;
   bool finish_half_closed = false;  // a client that shuts down its sending side still wants answers
   size_t max_unsent = 1 << 20;      // bytes of answers that wait for a slow client; beyond: OnGone
 };

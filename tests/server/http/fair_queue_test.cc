@@ -32,8 +32,21 @@ TEST_CASE("senders take turns, whatever each has put in") {
   CHECK(taken == std::vector<int>{0, 20, 30, 1, 21, 2, 31, 3, 4});
 }
 
+TEST_CASE("a sender that may have all of the time never rests") {
+  FairQueue<int> queue({.of_time = 1});
+  absl::Time now = absl::UnixEpoch();
+  for (int i = 0; i < 1000; ++i) queue.Push(1, i);
+  for (int i = 0; i < 1000; ++i) {
+    const auto item = queue.Begin(now);
+    REQUIRE(item.has_value());
+    now += absl::Milliseconds(7);
+    queue.End(now);
+  }
+}
+
 TEST_CASE("a sender has its burst, then its part of the time, and others wait for none of its") {
-  const TurnShare share{.parts = 4, .burst = absl::Milliseconds(5), .rest = absl::Milliseconds(4)};
+  const TurnShare share{
+      .of_time = 0.25, .burst = absl::Milliseconds(5), .rest = absl::Milliseconds(4)};
   FairQueue<int> queue(share);
   const uint64_t busy = GENERATE(1, 0);  // 0: no address, of which many are
   absl::Time now = absl::UnixEpoch();
