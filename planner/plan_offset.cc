@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kPlans = 32;    // of a kind that count
-constexpr double kDoubt = 4;     // plans without an offset that are assumed before the first one
+constexpr double kDoubt = 1;     // plans without an offset that count beside them
 constexpr double kMinLeft = .5;  // of a prediction
 
 }  // namespace
@@ -17,8 +17,8 @@ double PlanOffset::Of(Kind kind, double seconds) const {
   return std::max(records_[IndexOf(kind)].median, (kMinLeft - 1) * seconds);
 }
 
-// A median, because a prompt that others held up for long says nothing, and neither do two or three
-// of them before any other. Errors are relative to the
+// A median, because a prompt that others held up for long says nothing, and neither does
+// one of them before any other. Errors are relative to the
 // prediction, so a long prompt, whose costs are off by more seconds than all messages take, has
 // little weight.
 void PlanOffset::Add(Kind kind, double seconds, double took) {

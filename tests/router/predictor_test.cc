@@ -146,7 +146,7 @@ TEST_CASE(
   const Plan first = f.Choose();
   CHECK(first.gap_seconds == Approx(1e-3));
   CHECK(first.gap_offset_seconds == 0);
-  for (int i = 0; i < 5; ++i) f.predictor.OnGaps(first, 1.5e-3);
+  for (int i = 0; i < 2; ++i) f.predictor.OnGaps(first, 1.5e-3);
   CHECK(f.Choose().gap_offset_seconds == Approx(.5e-3));
   CHECK(f.Choose().score == Approx(first.score));
 }
