@@ -21,7 +21,7 @@ class PlanOffset {
   // A plan predicted by costs and queue to need `seconds` took `took`: both positive.
   void Add(Kind kind, double seconds, double took);
   // Seconds to add to such a prediction, which remains half of itself at least; may be
-  // negative. 0 before the first plan of the kind.
+  // negative. 0 before the second plan of the kind.
   double Of(Kind kind, double seconds) const;
 
  private:

@@ -66,7 +66,7 @@ Attempt::Attempt(Order order, const GenerateRequest& wanted, const RouterOptions
   for (const Incarnation worker : plan().PrefillWorkers())
     timeline_.slices.push_back(static_cast<int32_t>(plan().PrefillWorkAt(worker, spec()).tokens));
   timeline_.rounds = static_cast<int>(plan().n_rounds());
-  timeline_.predicted = absl::Seconds(plan().first_token_seconds + plan().offset_seconds);
+  timeline_.predicted = absl::Seconds(plan().told_seconds());
   timeline_.predicted_queue = absl::Seconds(plan().queue_seconds);
   timeline_.predicted_gap = absl::Seconds(plan().gap_seconds + plan().gap_offset_seconds);
   timeline_.push = plan().push;

@@ -25,12 +25,22 @@ MixedSteps::MixedSteps(const StepCost& cost, const RowSums& rows, double itl_str
       rate_(share_ > 0 ? share_ / (plain_ + share_) / std::max(cost.beside, 1e-9) : 1),
       rows_end_(LastLeft(rows) * (plain_ + share_)) {}
 
-double MixedSteps::Slowed(double work) const {
-  if (rows_.rows == 0 || work <= 0) return work;
+double MixedSteps::Slowed(const PromptSeconds& prompts) const {
+  const auto& [work, alone] = prompts;
+  if (rows_.rows == 0 || work <= 0) return alone;
   const double beside = rows_end_ * rate_;
-  if (work > beside) return rows_end_ + (work - beside);
+  if (work > beside) return rows_end_ + (work - beside) * alone / work;
   const double steps = std::ceil(work / (rate_ * (plain_ + share_)) - kRounding);
   return std::min(steps * plain_ + cost_.beside * work, rows_end_);
+}
+
+RowSums MixedSteps::After(double seconds) const {
+  if (rows_.rows == 0 || seconds >= rows_end_) return {};
+  RowSums after = rows_;
+  const double steps = seconds / (plain_ + share_);
+  after.tokens_left =
+      std::max<int64_t>(rows_.rows, rows_.tokens_left - static_cast<int64_t>(steps * rows_.rows));
+  return after;
 }
 
 double MixedSteps::Lost(double work) const { return rows_.rows * LostBy(rows_.mean_left(), work); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/step_cost.h"
+#include "planner/prompt_steps.h"
 
 namespace baton {
 
@@ -14,20 +15,29 @@ struct RowSums {
   int64_t keys = 0;         // tokens of their KV
   int64_t tokens_left = 0;  // expected
 
+  void Add(const RowSums& other) {
+    rows += other.rows;
+    keys += other.keys;
+    tokens_left += other.tokens_left;
+  }
   double mean_left() const { return rows > 0 ? static_cast<double>(tokens_left) / rows : 0; }
 };
 
 class MixedSteps {
  public:
-  // itl_stretch: as announced. min_share: seconds of prompt tokens, in steps of their own, that a
-  // step has in any case.
+  // itl_stretch: as announced. min_share: work on prompts that a step has in any case.
   MixedSteps(const StepCost& cost, const RowSums& rows, double itl_stretch, double min_share);
 
-  // Seconds that prompts take here which take `work` seconds in steps of their own: whole steps,
-  // since a token comes at the end of one.
-  double Slowed(double work) const;
-  // Seconds until the next step begins, on average.
-  double WaitForStep() const { return rows_.rows > 0 ? plain_ / 2 : 0; }
+  // Seconds that prompts take here: whole steps, since a token comes at the end of one.
+  double Slowed(const PromptSeconds& prompts) const;
+  // Seconds until the next step begins, on average; has_prompts: the one under way has some.
+  double WaitForStep(bool has_prompts) const {
+    return rows_.rows > 0 ? (plain_ + (has_prompts ? share_ : 0)) / 2 : 0;
+  }
+  // Work on prompts that is done in a second beside the rows.
+  double rate() const { return rows_.rows > 0 ? rate_ : 1; }
+  // The rows as they are after so many seconds with prompts beside them.
+  RowSums After(double seconds) const;
   // Seconds that all rows lose by them, as long as they live.
   double Lost(double work) const;
   // Seconds that a row with so many tokens left loses.
@@ -37,7 +47,7 @@ class MixedSteps {
   StepCost cost_;
   RowSums rows_;
   double plain_, share_;  // seconds of a step: of its rows, and of prompts beside them
-  double rate_;           // seconds of work done in a second
+  double rate_;           // work done in a second
   double rows_end_;       // seconds, until the last of them is expected to end
 };
 

@@ -106,11 +106,17 @@ double KvLateSeconds(const Pair& pair, const AttemptSpec& spec) {
          (pair.HasLink() ? 0 : kBrokenSeconds);
 }
 
+// What prompts that are still there add to the row, which begins with the first token.
+double BesideSeconds(const Pair& pair) {
+  const Candidate& sink = *pair.sink;
+  if (pair.is_local()) return sink.local_beside_seconds;
+  const double left = sink.beside_seconds - sink.beside_done * FirstTokenOf(pair);
+  return std::clamp(left, 0.0, sink.max_beside_seconds);
+}
+
 // Time of the tokens after the first.
 double FurtherSeconds(const Pair& pair, const AttemptSpec& spec) {
-  const Candidate& sink = *pair.sink;
-  return KvLateSeconds(pair, spec) + sink.decode_seconds +
-         (pair.is_local() ? sink.local_beside_seconds : sink.beside_seconds);
+  return KvLateSeconds(pair, spec) + pair.sink->decode_seconds + BesideSeconds(pair);
 }
 
 double GapSeconds(const Pair& pair, const AttemptSpec& spec) {
@@ -163,7 +169,8 @@ std::vector<Pair> PairsOf(std::span<const Candidate> candidates, const AttemptSp
     const bool is_cut_off = std::all_of(sources.begin(), sources.end(), [&c](const auto* source) {
       return IsBroken(c.worker, *source);
     });
-    return c.room_wait_seconds + c.decode_seconds + c.beside_seconds + c.row_delay_seconds +
+    return c.room_wait_seconds + c.decode_seconds +
+           std::min(c.beside_seconds, c.max_beside_seconds) + c.row_delay_seconds +
            (is_cut_off ? kBrokenSeconds : 0);
   });
   for (const Candidate* const source : sources)

@@ -96,9 +96,11 @@ struct Candidate {
   double step_seconds = 0;          // of a step with the attempt's row in it
   double decode_seconds = 0;        // of all tokens after the first
   double gap_seconds = 0;  // of a step as the row is to meet it, its others coming and going
-  // Seconds that prompts computed here beside the row add to that: all that are queued now, or
-  // those behind the attempt's own.
-  double beside_seconds = 0, local_beside_seconds = 0;
+  // Seconds that prompts computed here beside the row add to that, as queued now: less is left when
+  // a row begins whose prompt another worker computes, and no more than max_beside_seconds count.
+  double beside_seconds = 0, beside_done = 0;  // beside_done: per second until then
+  double max_beside_seconds = std::numeric_limits<double>::infinity();
+  double local_beside_seconds = 0;       // by those behind the attempt's own
   double row_delay_seconds = 0;          // that the row costs the rows here
   int rows = 0;                          // that it decodes, or will
   PrefillCost cost{};                    // the worker's
@@ -132,12 +134,15 @@ struct Plan {
   double predicted_seconds = 0;       // until the second token, from now on
   double first_token_seconds = 0;     // predicted, from now on
   double queue_seconds = 0;           // of these before the prompt begins, one worker alone
-  double offset_seconds = 0;          // what such predictions lack (planner/plan_offset.h)
+  double passed_seconds = 0;          // what prompts that come later are expected to add to it
+  double offset_seconds = 0;          // what such predictions lack yet (planner/plan_offset.h)
   double gap_seconds = 0;             // predicted, mean time between tokens; 0: unknown
   double gap_offset_seconds = 0;      // what such predictions lack
   RelayPush push = RelayPush::kNone;  // kNone without a relay
   bool operator==(const Plan&) const = default;
 
+  // The time to the first token as it is told.
+  double told_seconds() const { return first_token_seconds + passed_seconds + offset_seconds; }
   bool is_relay() const { return slices.size() > 1; }
   Incarnation prefill() const { return slices.back().worker; }  // in a relay: the tail
   bool Computes(Incarnation worker) const;                      // true if a slice is the worker's

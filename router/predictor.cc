@@ -16,13 +16,40 @@ constexpr double kUnknownStepSeconds = 0.02;
 // Share of a worker's time that prompts which come later are taken to have at most.
 constexpr double kMaxBusy = .7;
 
+// Tokens of a full step of prompts alone, of pairs as the worker had queued when it told; 0:
+// unknown.
+double StepTokens(const WorkerLoad& load) {
+  const double queued = load.prefill_queued_tokens;
+  const double pairs = queued > 0 ? load.prefill_queued_pairs / queued : 0;
+  const double of_token = load.prefill_cost.Work(1, pairs);
+  return of_token > 0 ? load.prompt_step_seconds / of_token : 0;
+}
+
+// Seconds of a step of prompts alone that began then: its first prompt is the one of which least is
+// left. Prompts that have room beside it are few tokens. 0: unknown.
+double SecondsOfStepUnderWay(const Ledger::Account& account, const PrefillCost& cost,
+                             double step_tokens, absl::Time began) {
+  const Ledger::Prompt* first = nullptr;
+  for (const auto& [request, prompt] : account.prompts)
+    if (prompt.left > 0 && prompt.sent <= began && (first == nullptr || prompt.left < first->left))
+      first = &prompt;
+  if (first == nullptr) return 0;
+  const PrefillWork left = first->work.Last(first->left);
+  PromptSteps steps(cost, step_tokens);
+  steps.Add(left.tokens, left.pairs);
+  const double share = step_tokens / static_cast<double>(left.tokens);
+  return steps.seconds().alone * std::min(1.0, share);
+}
+
 // Seconds of a worker's queue, in steps of their own: all, and what runs before a prompt of
 // `tokens`, or before a slice of it; by what is left of each prompt (Ledger), less what has been
 // computed since of the step under way: the worker reports between steps. A slice waits for the
 // slices that are there, and so for what passes them. A prompt waits for the step under way of a
 // longer one, too.
 struct QueueSeconds {
-  double all = 0, ahead = 0;
+  PromptSeconds all, ahead;
+  double step_left = 0;  // of a step of prompts alone
+  RowSums rows_ahead;    // that prompts ahead become
   // Prompts that are longer as a whole. Some of which little is left count too: by what is left,
   // relays would be chosen more near saturation than pays (replay_test).
   int passed = 0;
@@ -33,29 +60,37 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
   int64_t longest = tokens;
   for (const auto& [request, prompt] : account.prompts)
     if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.left);
-  PrefillWork all, ahead;
+  const double step_tokens = StepTokens(worker.load);
+  PromptSteps all(cost, step_tokens), ahead(cost, step_tokens);
+  RowSums rows_ahead;
   absl::Time all_since = absl::InfiniteFuture(), ahead_since = absl::InfiniteFuture();
   int passed = 0;
   for (const auto& [request, prompt] : account.prompts) {
     if (prompt.left == 0) continue;  // its token is on its way
     const PrefillWork left = prompt.work.Last(prompt.left);
-    all += left;
+    all.Add(left.tokens, left.pairs);
     all_since = std::min(all_since, prompt.sent);
     passed += prompt.work.tokens > tokens;
     if (prompt.left > longest) continue;
-    ahead += left;
+    ahead.Add(left.tokens, left.pairs);
     ahead_since = std::min(ahead_since, prompt.sent);
+    if (const auto part = account.parts.find(request); part != account.parts.end())
+      rows_ahead.Add(part->second.row);
   }
-  const double all_seconds = WorkSeconds(cost, all), ahead_seconds = WorkSeconds(cost, ahead);
-  // Beside rows a step takes few prompt tokens.
-  const double of_step =
-      account.running.rows > 0 ? 0 : std::min(worker.load.prompt_step_seconds, all_seconds);
+  QueueSeconds queue{
+      .all = all.seconds(), .ahead = ahead.seconds(), .rows_ahead = rows_ahead, .passed = passed};
+  if (account.running.rows > 0) return queue;  // beside rows a step takes few prompt tokens
   const absl::Time began = std::max(worker.load_at, all_since);
+  const double of_step = SecondsOfStepUnderWay(account, cost, step_tokens, began);
   const double done = std::clamp(absl::ToDoubleSeconds(now - began), 0.0, of_step);
   const double of_longer = ahead_since <= began ? 0 : of_step;
-  return {.all = all_seconds - done,
-          .ahead = std::max(0.0, ahead_seconds + of_longer - done),
-          .passed = passed};
+  queue.step_left = of_step - done;
+  const auto less = [](PromptSeconds* seconds, double by) {
+    for (double* const each : {&seconds->work, &seconds->alone}) *each = std::max(0.0, *each - by);
+  };
+  less(&queue.all, done);
+  less(&queue.ahead, done - of_longer);
+  return queue;
 }
 
 // A first token that is the last one needs no place in the context.
@@ -96,7 +131,8 @@ void Predictor::OnFirstToken(const Plan& plan, const AttemptSpec& spec, double r
 
 void Predictor::OnUsualFirstToken(const Plan& plan, double ratio) {
   if (ratio > 0)
-    offsets_.Add(KindOf(plan), plan.first_token_seconds, ratio * plan.first_token_seconds);
+    offsets_.Add(KindOf(plan), plan.first_token_seconds + plan.passed_seconds,
+                 ratio * plan.first_token_seconds);
 }
 
 void Predictor::OnGaps(const Plan& plan, double seconds) {
@@ -159,16 +195,30 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const double min_share = about.min_mixed_tokens * out.cost.Work(1, spec.n_prompt / 2.0);
   const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
   const int32_t own_tokens = spec.ComputedTokensAt(out.worker);
-  const double alone_seconds = out.cost.Alone(own_tokens, spec.n_prompt - own_tokens);
+  const auto alone = [&](int32_t tokens) {
+    PromptSteps steps(out.cost, StepTokens(worker.load));
+    steps.Add(tokens, out.cost.Pairs(tokens, spec.n_prompt - tokens));
+    PromptSeconds seconds = steps.seconds();
+    seconds.alone += out.cost.head;
+    return seconds;
+  };
+  const PromptSeconds own = alone(own_tokens);
   const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false, now);
   const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true, now);
   const double slowed = mixed.Slowed(queue.ahead);
-  out.ahead_seconds = mixed.WaitForStep() + slowed;
-  out.slice_ahead_seconds = mixed.WaitForStep() + mixed.Slowed(of_slice.ahead);
-  out.prompt_seconds = mixed.Slowed(queue.ahead + alone_seconds) - slowed;
-  out.uncached_seconds = mixed.Slowed(out.cost.Alone(spec.n_prompt, 0));
+  const double wait = mixed.WaitForStep(queue.all.work > 0);
+  out.ahead_seconds = wait + slowed;
+  out.slice_ahead_seconds = wait + mixed.Slowed(of_slice.ahead);
+  if (queue.rows_ahead.rows == 0) {
+    out.prompt_seconds = mixed.Slowed(queue.ahead + own) - slowed;
+  } else {  // prompts before it are rows by then
+    RowSums rows = mixed.After(slowed);
+    rows.Add(queue.rows_ahead);
+    out.prompt_seconds = MixedSteps(step, rows, about.itl_stretch, min_share).Slowed(own);
+  }
+  out.uncached_seconds = mixed.Slowed(alone(spec.n_prompt));
   out.passed = queue.passed;
-  out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(alone_seconds);
+  out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(own.work);
   out.rows = account.held.rows;
   if (spec.prefill_only()) return out;
 
@@ -181,15 +231,17 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   // Some of those that wait for their KV come too late to meet the row, and rows end meanwhile.
   out.gap_seconds = step.Seconds(1 + (rows.rows + account.running.rows) / 2.0,
                                  keys + static_cast<double>(rows.keys + account.running.keys) / 2);
-  out.beside_seconds = mixed.LostBy(tokens, queue.all);
-  out.local_beside_seconds = mixed.LostBy(tokens, queue.all - queue.ahead);
+  out.beside_seconds = step.beside * queue.all.work;
+  out.beside_done = step.beside * mixed.rate();
+  out.max_beside_seconds = mixed.LostBy(tokens, std::numeric_limits<double>::infinity());
+  out.local_beside_seconds = mixed.LostBy(tokens, queue.all.work - queue.ahead.work);
   out.row_delay_seconds =
       rows.rows * std::min(tokens, rows.mean_left()) * (step.row + step.key * keys);
   // A promise that counts on cached pages is given between two steps.
   const bool holds_pages = spec.PrefillTokensAt(out.worker) < spec.n_prompt;
   out.room_wait_seconds = std::max({RoomWaitSeconds(about, account, spec, out.step_seconds),
                                     absl::ToDoubleSeconds(worker.no_room_until - now),
-                                    holds_pages ? mixed.WaitForStep() : 0});
+                                    holds_pages ? wait + queue.step_left : 0});
   return out;
 }
 
@@ -224,8 +276,8 @@ std::optional<Plan> Predictor::Choose(const AttemptSpec& spec,
                                       const std::vector<Incarnation>& avoid, absl::Time now) const {
   std::optional<Plan> plan = Best(spec, avoid, now);
   if (plan && !plan->is_relay()) {
-    plan->offset_seconds =
-        offsets_.Of(KindOf(*plan), plan->first_token_seconds) + PassedSeconds(*plan, spec, now);
+    plan->passed_seconds = PassedSeconds(*plan, spec, now);
+    plan->offset_seconds = offsets_.Of(KindOf(*plan), plan->told_seconds());
   }
   if (plan && plan->gap_seconds > 0)
     plan->gap_offset_seconds = gap_offsets_.Of(KindOf(*plan), plan->gap_seconds);

@@ -10,6 +10,7 @@
 #include "engine/kv/kv_layout.h"
 #include "engine/model/model_desc.h"
 #include "planner/cost_fit.h"
+#include "planner/prompt_steps.h"
 
 namespace baton {
 
@@ -21,8 +22,8 @@ inline PrefillCost ShapeOfCost(const KvLayout& layout) {
 // Bounds of a step of prompts alone: a prompt that passes longer ones waits for the step under way.
 struct PromptStep {
   absl::Duration time = absl::Milliseconds(100);
-  int min_tokens = 128;    // in any case: fewer would be computed less well
-  int enough_tokens = 64;  // a step with so many takes no further prompt: the first would end later
+  int min_tokens = 128;  // in any case: fewer would be computed less well
+  int enough_tokens = kEnoughTokens;
   int asking_tokens = 32;  // at most, while a shorter prompt awaits its promise
   int max_tokens = 512;
 };

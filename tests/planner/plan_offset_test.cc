@@ -9,9 +9,11 @@ namespace {
 
 constexpr PlanOffset::Kind kLocal{}, kHanded{.hands_over = true}, kWaits{.waits = true};
 
-TEST_CASE("an offset is of its kind; nothing before the first plan") {
+TEST_CASE("an offset is of its kind; nothing before the second plan") {
   PlanOffset offsets;
   CHECK(offsets.Of(kLocal, 1) == 0);
+  offsets.Add(kHanded, 5e-3, 6.5e-3);
+  CHECK(offsets.Of(kHanded, 5e-3) == 0);
   offsets.Add(kHanded, 5e-3, 6.5e-3);
   CHECK(offsets.Of(kHanded, 5e-3) == Approx(1.5e-3));
   CHECK(offsets.Of(kHanded, 5) == Approx(1.5e-3));

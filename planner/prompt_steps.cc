@@ -1,0 +1,33 @@
+#include "planner/prompt_steps.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace baton {
+namespace {
+
+constexpr double kRounding = 1e-9;
+
+}  // namespace
+
+void PromptSteps::Add(int64_t tokens, double pairs) {
+  const auto count = static_cast<double>(tokens);
+  work_ += cost_.Work(count, pairs);
+  tokens_ += tokens;
+  if (full_step_ <= 0)
+    steps_ += 1;
+  else if (count < std::min<double>(kEnoughTokens, full_step_))
+    few_tokens_ += tokens;
+  else
+    steps_ += std::ceil(count / full_step_ - kRounding);
+}
+
+// What one step costs of its own is shared out to the tokens of full ones (PrefillMeter).
+PromptSeconds PromptSteps::seconds() const {
+  const double few = std::ceil(static_cast<double>(few_tokens_) / kEnoughTokens);
+  const double shared_out = full_step_ > 0 ? static_cast<double>(tokens_) / full_step_ : 0;
+  const double of_step = cost_.Work(cost_.extra_tokens, 0);
+  return {.work = work_, .alone = work_ + of_step * std::max(0.0, steps_ + few - shared_out)};
+}
+
+}  // namespace baton
