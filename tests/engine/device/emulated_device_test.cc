@@ -46,10 +46,10 @@ TEST_CASE("a host that dereferences memory of the device dies") {
 
 TEST_CASE("memory is counted, used again and full of poison when it is new") {
   DeviceProgram p({.memory_bytes = 4096});
-  CHECK(p.device.free_bytes() == 4096);
+  CHECK(p.device.memory().free_bytes == 4096);
   std::byte* const first = p.OnDevice("first");
   std::byte* const second = p.OnDevice("second");
-  CHECK(p.device.free_bytes() == 4096 - 2 * 512);
+  CHECK(p.device.memory().free_bytes == 4096 - 2 * 512);
   REQUIRE(p.device.Fill(p.compute, first, 0, kBytes).ok());
   p.Until(p.Recorded(p.compute));
   p.device.Free(first);
