@@ -103,7 +103,7 @@ struct ParkedChains {
     AddChains<R, C>(run, out + column * V::kWidth, kRowStride, false);
   }
 
-  // The same for n_tiles tiles of R rows.
+  // Adds it to n_tiles tiles of R rows.
   template <LineSource kSource, int R, int C>
   static void AddValuesToTiles(const Word* p, const KeyTile& tile, int group, int n_halves,
                                int column, int n_tiles, float* out) {

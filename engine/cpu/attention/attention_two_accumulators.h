@@ -48,7 +48,7 @@ struct BothChains {
       AddGroup<false, false, R, C>(p, kTileKeys, &lines, &second, ahead, out, kRowStride);
   }
 
-  // The same for n_tiles tiles of R rows, whose lines are found once.
+  // Adds it to n_tiles tiles of R rows, whose lines are found once.
   template <LineSource kSource, int R, int C>
   static void AddValuesToTiles(const Word* p, const KeyTile& tile, int group, int n_halves,
                                int column, int n_tiles, float* out) {
