@@ -22,7 +22,8 @@ void PromptSteps::Add(int64_t tokens, double pairs) {
     steps_ += std::ceil(count / full_step_ - kRounding);
 }
 
-// What one step costs of its own is shared out to the tokens of full ones (PrefillMeter).
+// Each step costs something of its own, which is shared out to the tokens of full ones
+// (PrefillMeter).
 PromptSeconds PromptSteps::seconds() const {
   const double few = std::ceil(static_cast<double>(few_tokens_) / kEnoughTokens);
   const double shared_out = full_step_ > 0 ? static_cast<double>(tokens_) / full_step_ : 0;

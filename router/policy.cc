@@ -106,7 +106,7 @@ double KvLateSeconds(const Pair& pair, const AttemptSpec& spec) {
          (pair.HasLink() ? 0 : kBrokenSeconds);
 }
 
-// What prompts that are still there add to the row, which begins with the first token.
+// Seconds that prompts which are still there add to the row, which begins with the first token.
 double BesideSeconds(const Pair& pair) {
   const Candidate& sink = *pair.sink;
   if (pair.is_local()) return sink.local_beside_seconds;

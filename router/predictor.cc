@@ -25,22 +25,6 @@ double StepTokens(const WorkerLoad& load) {
   return of_token > 0 ? load.prompt_step_seconds / of_token : 0;
 }
 
-// Seconds of a step of prompts alone that began then: its first prompt is the one of which least is
-// left. Prompts that have room beside it are few tokens. 0: unknown.
-double SecondsOfStepUnderWay(const Ledger::Account& account, const PrefillCost& cost,
-                             double step_tokens, absl::Time began) {
-  const Ledger::Prompt* first = nullptr;
-  for (const auto& [request, prompt] : account.prompts)
-    if (prompt.left > 0 && prompt.sent <= began && (first == nullptr || prompt.left < first->left))
-      first = &prompt;
-  if (first == nullptr) return 0;
-  const PrefillWork left = first->work.Last(first->left);
-  PromptSteps steps(cost, step_tokens);
-  steps.Add(left.tokens, left.pairs);
-  const double share = step_tokens / static_cast<double>(left.tokens);
-  return steps.seconds().alone * std::min(1.0, share);
-}
-
 // Seconds of a worker's queue, in steps of their own: all, and what runs before a prompt of
 // `tokens`, or before a slice of it; by what is left of each prompt (Ledger), less what has been
 // computed since of the step under way: the worker reports between steps. A slice waits for the
@@ -80,8 +64,8 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
   QueueSeconds queue{
       .all = all.seconds(), .ahead = ahead.seconds(), .rows_ahead = rows_ahead, .passed = passed};
   if (account.running.rows > 0) return queue;  // beside rows a step takes few prompt tokens
+  const double of_step = std::min(worker.load.prompt_step_seconds, queue.all.alone);
   const absl::Time began = std::max(worker.load_at, all_since);
-  const double of_step = SecondsOfStepUnderWay(account, cost, step_tokens, began);
   const double done = std::clamp(absl::ToDoubleSeconds(now - began), 0.0, of_step);
   const double of_longer = ahead_since <= began ? 0 : of_step;
   queue.step_left = of_step - done;
