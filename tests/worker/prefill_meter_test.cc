@@ -20,7 +20,7 @@ double StepSeconds(double tokens, double pairs) {
 }
 
 // Returns the seconds of a prompt alone, in steps.
-double PromptSeconds(int tokens) {
+double SecondsInSteps(int tokens) {
   double seconds = 0;
   for (int begin = 0; begin < tokens; begin += kStepTokens) {
     const int n = std::min(kStepTokens, tokens - begin);
@@ -53,13 +53,13 @@ TEST_CASE("first costs are told before the first step, and keep what steps do no
   PrefillCost first{.n_layers = kLayers, .token = 3e-4, .pair = 3.3e-8, .extra_tokens = 6};
   PrefillMeter meter(kShape, kWhole, 0, first);
   CHECK(meter.fitted_tokens() >= 1 << 20);
-  CHECK(Predict(meter, 8192) == Approx(PromptSeconds(8192)).epsilon(0.02));
+  CHECK(Predict(meter, 8192) == Approx(SecondsInSteps(8192)).epsilon(0.02));
   // The machine is now half as fast: short prompts show it at once; long ones did not occur.
   for (int i = 0; i < 20; ++i) {
     const int tokens = 20 + 10 * i;
     meter.Add(tokens, CausalPairs(tokens, 0), 2 * StepSeconds(tokens, CausalPairs(tokens, 0)));
   }
-  CHECK(Predict(meter, 128) == Approx(2 * PromptSeconds(128)).epsilon(0.05));
+  CHECK(Predict(meter, 128) == Approx(2 * SecondsInSteps(128)).epsilon(0.05));
   CHECK(meter.cost().pair >= 0.5 * first.pair);
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("whole prompts are predicted from steps of several prompts") {
     meter.Add(tokens, pairs, StepSeconds(tokens, pairs) * std::exp(0.02 * normal(random)));
   }
   for (const int tokens : {64, 512, 2048, 8192, 32768})
-    CHECK(Predict(meter, tokens) == Approx(PromptSeconds(tokens)).epsilon(0.05));
+    CHECK(Predict(meter, tokens) == Approx(SecondsInSteps(tokens)).epsilon(0.05));
 }
 
 TEST_CASE("a pair's share of a token follows from the model's matrices") {
@@ -106,8 +106,8 @@ TEST_CASE("a long prompt is predicted from a few noisy steps of short ones") {
       meter.Add(tokens, pairs, StepSeconds(tokens, pairs) * noise * (i == 0 ? 3 : 1));
     }
     CHECK(meter.cost().token > 1.5e-4);
-    CHECK(Predict(meter, 4096) < 2 * PromptSeconds(4096));
-    CHECK(Predict(meter, 4096) > PromptSeconds(4096) / 2);
+    CHECK(Predict(meter, 4096) < 2 * SecondsInSteps(4096));
+    CHECK(Predict(meter, 4096) > SecondsInSteps(4096) / 2);
   }
 }
 
