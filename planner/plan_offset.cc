@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kPlans = 32;    // of a kind that count
-constexpr double kDoubt = 1;     // plans without an offset that count beside them
+constexpr size_t kMinPlans = 2;  // one says nothing: others may have held it up
 constexpr double kMinLeft = .5;  // of a prediction
 
 }  // namespace
@@ -17,10 +17,9 @@ double PlanOffset::Of(Kind kind, double seconds) const {
   return std::max(records_[IndexOf(kind)].median, (kMinLeft - 1) * seconds);
 }
 
-// A median, because a prompt that others held up for long says nothing, and neither does
-// one of them before any other. Errors are relative to the
-// prediction, so a long prompt, whose costs are off by more seconds than all messages take, has
-// little weight.
+// Takes a median, because a prompt that others held up for long says nothing. Errors are relative
+// to the prediction, so a long prompt, whose costs are off by more seconds than all messages take,
+// has little weight.
 void PlanOffset::Add(Kind kind, double seconds, double took) {
   BATON_CHECK(seconds > 0 && took > 0);
   Record& record = records_[IndexOf(kind)];
@@ -30,14 +29,12 @@ void PlanOffset::Add(Kind kind, double seconds, double took) {
   else
     record.plans[record.next] = plan;
   record.next = (record.next + 1) % kPlans;
+  if (record.plans.size() < kMinPlans) return;
   std::vector<Plan> ascending = record.plans;
-  const auto less = [](const Plan& a, const Plan& b) { return a.offset < b.offset; };
-  std::sort(ascending.begin(), ascending.end(), less);
+  std::sort(ascending.begin(), ascending.end(),
+            [](const Plan& a, const Plan& b) { return a.offset < b.offset; });
   double weights = 0, below = 0;
   for (const Plan& each : ascending) weights += each.weight;
-  const Plan doubt{.offset = 0, .weight = kDoubt * weights / static_cast<double>(ascending.size())};
-  weights += doubt.weight;
-  ascending.insert(std::upper_bound(ascending.begin(), ascending.end(), doubt, less), doubt);
   for (const Plan& each : ascending) {
     record.median = each.offset;
     if ((below += each.weight) >= weights / 2) break;

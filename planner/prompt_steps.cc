@@ -16,16 +16,20 @@ void PromptSteps::Add(int64_t tokens, double pairs) {
   tokens_ += tokens;
   if (full_step_ <= 0)
     steps_ += 1;
-  else if (count < std::min<double>(kEnoughTokens, full_step_))
+  else if (count < shared_step())
     few_tokens_ += tokens;
   else
     steps_ += std::ceil(count / full_step_ - kRounding);
 }
 
+double PromptSteps::shared_step() const {
+  return full_step_ > 0 ? std::min<double>(kEnoughTokens, full_step_) : kEnoughTokens;
+}
+
 // Each step costs something of its own, which is shared out to the tokens of full ones
 // (PrefillMeter).
 PromptSeconds PromptSteps::seconds() const {
-  const double few = std::ceil(static_cast<double>(few_tokens_) / kEnoughTokens);
+  const double few = std::ceil(static_cast<double>(few_tokens_) / shared_step() - kRounding);
   const double shared_out = full_step_ > 0 ? static_cast<double>(tokens_) / full_step_ : 0;
   const double of_step = cost_.Work(cost_.extra_tokens, 0);
   return {.work = work_, .alone = work_ + of_step * std::max(0.0, steps_ + few - shared_out)};

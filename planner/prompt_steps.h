@@ -33,6 +33,8 @@ class PromptSteps {
   PromptSeconds seconds() const;
 
  private:
+  double shared_step() const;  // tokens of a step of several prompts
+
   const PrefillCost& cost_;
   const double full_step_;
   double work_ = 0;

@@ -10,7 +10,7 @@
 namespace baton {
 
 RouterStreams::RouterStreams(RouterStreamsOptions options) : options_(std::move(options)) {
-  // Numbers first: a name server may hang.
+  // Dials numbers first, because a name server may hang.
   std::vector<std::string> numbers = options_.addresses;
   std::erase_if(numbers, IsNamedAddress);
   Dial(numbers);

@@ -46,7 +46,7 @@ RowSums MixedSteps::After(double seconds) const {
 double MixedSteps::Lost(double work) const { return rows_.rows * LostBy(rows_.mean_left(), work); }
 
 double MixedSteps::LostBy(double tokens, double work) const {
-  return std::min(cost_.beside * work, tokens * share_);
+  return std::min(cost_.beside * work, MaxLostBy(tokens));
 }
 
 }  // namespace baton

@@ -42,6 +42,7 @@ class MixedSteps {
   double Lost(double work) const;
   // Seconds that a row with so many tokens left loses.
   double LostBy(double tokens, double work) const;
+  double MaxLostBy(double tokens) const { return tokens * share_; }  // to prompts without end
 
  private:
   StepCost cost_;

@@ -217,8 +217,9 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
                                  keys + static_cast<double>(rows.keys + account.running.keys) / 2);
   out.beside_seconds = step.beside * queue.all.work;
   out.beside_done = step.beside * mixed.rate();
-  out.max_beside_seconds = mixed.LostBy(tokens, std::numeric_limits<double>::infinity());
-  out.local_beside_seconds = mixed.LostBy(tokens, queue.all.work - queue.ahead.work);
+  out.max_beside_seconds = mixed.MaxLostBy(tokens);
+  // (What is ahead has the step under way as it is alone.)
+  out.local_beside_seconds = mixed.LostBy(tokens, std::max(0.0, queue.all.work - queue.ahead.work));
   out.row_delay_seconds =
       rows.rows * std::min(tokens, rows.mean_left()) * (step.row + step.key * keys);
   // A promise that counts on cached pages is given between two steps.

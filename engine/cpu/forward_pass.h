@@ -40,7 +40,7 @@ class ForwardPass {
   void Ask(PartialSoftmax& to, int rows, Arena& arena) const;
   // Reserves scratch in the kernels; called once, when the arena is mapped.
   void Reserve();
-  // Sets the pool that Project writes and Attend reads; called before the first Project.
+  // Sets the pages that Project writes and Attend reads; called before the first Project.
   void SetPages(const KvPages& pages) { kv_ = pages; }
 
   // Embeddings of rows [first, first + n) of a step; a.x begins with row `first`.

@@ -16,8 +16,8 @@
 
 namespace baton {
 
-// How much of the thread's time a sender has: `of_time`, in (0, 1], and `burst` at once before. 1:
-// it never rests.
+// How much of the thread's time a sender has: `of_time`, in (0, 1], and about `burst` at once
+// before. With 1 a sender never rests.
 struct TurnShare {
   double of_time = 0.25;
   absl::Duration burst = absl::Milliseconds(5);
@@ -50,7 +50,7 @@ class FairQueue {
     of_this.items.pop_front();
     return item;
   }
-  // Ends that turn, and counts its time, but not what looks as if the thread itself had to wait.
+  // Ends the turn, and counts its time, but not what looks as if the thread itself had to wait.
   void End(absl::Time now) {
     const uint64_t sender = *std::exchange(in_turn_, std::nullopt);
     const auto found = senders_.find(sender);

@@ -279,6 +279,10 @@ bool HttpConnection::GoOn() {
   if (flush_posted_) Flush();  // writing an answer that is there is work of this turn
   CountIncoming();
   AwaitInput();
+  if (!turn_due() && MonotonicNow() >= deadline_)
+    OnTimer();
+  else
+    ArmTimer();
   core_->CheckDrained();
   return true;
 }
@@ -424,9 +428,12 @@ void HttpConnection::SetDeadline(absl::Duration after) {
 }
 
 // One timer, re-armed only when it fires: moving a deadline costs nothing. It is set anew when a
-// deadline came nearer.
+// deadline came nearer. While the connection waits for its turn the server is late, not the client,
+// whose deadline is looked at in that turn.
 void HttpConnection::ArmTimer() {
-  const absl::Time next = std::min(deadline_, answer_rate_.deadline());
+  if (phase_ == Phase::kClosed) return;
+  const absl::Time next =
+      std::min(turn_due() ? absl::InfiniteFuture() : deadline_, answer_rate_.deadline());
   if (next == absl::InfiniteFuture()) return;
   if (timer_armed_ && armed_for_ <= next) return;
   timer_armed_ = true;
@@ -448,10 +455,8 @@ void HttpConnection::OnTimer() {
     return;
   }
   const bool in_body = phase_ == Phase::kReading && parser_.in_body();
-  if (now >= deadline_) {
-    if (turn_due()) {  // the server is late, not the client
-      SetDeadline(body_rate_.look_every());
-    } else if (in_body && !body_rate_.IsTooSlow(now)) {
+  if (now >= deadline_ && !turn_due()) {
+    if (in_body && !body_rate_.IsTooSlow(now)) {
       SetDeadline(body_rate_.look_every());
     } else if (phase_ == Phase::kReading && parser_.started()) {
       Refuse(408, in_body ? "the body came too slowly" : "the header came too slowly");

@@ -80,7 +80,7 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
   FairQueue<std::shared_ptr<HttpConnection>> waiting;  // for a turn of their own, by address
   bool turn_taken = false;                             // and the next one comes
   EventLoop::Timer rest_timer;                         // somebody who rests goes on
-  absl::Time rests_until = absl::InfiniteFuture();     // it is set to
+  absl::Time rests_until = absl::InfiniteFuture();     // when rest_timer fires
   std::list<HttpConnection*> idle;                     // wait for a request; the idlest first
   OwnedConnections owned;
   ByteBudget incoming;   // bytes that have come, and are not part of a whole request
@@ -184,7 +184,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool streaming_ = false, awaiting_input_ = false, is_writing_ = false, flush_posted_ = false;
   bool close_after_write_ = false, used_before_ = false, input_ended_ = false, timer_armed_ = false;
   bool given_up_ = false;
-  // It waits for its turn, in which it reads what the kernel has, or parses what was read.
+  // The connection waits for its turn, in which it reads what the kernel has, or parses what was
+  // read.
   bool read_due_ = false, parse_due_ = false;
   size_t discarded_ = 0;  // bytes, in kDiscarding
   size_t incoming_ = 0;   // bytes, as counted in Core

@@ -16,7 +16,8 @@ namespace baton {
 absl::Status CheckDevice(const std::string& device, const std::string& plugin);
 
 // Bytes of KV pages on a device where weights and working memory are there already: what they leave
-// of `share` (0, 1] of its memory, less the page that padding writes. ResourceExhausted: not a page.
+// of `share` (0, 1] of its memory, less the page that padding writes. ResourceExhausted: not a
+// page.
 absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share,
                                         int64_t page_bytes);
 

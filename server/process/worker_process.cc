@@ -37,8 +37,8 @@ namespace baton {
 namespace {
 
 constexpr int kDecodeContexts = 32, kPrefillContexts = 8;
-// After the last part: requests that routers sent before they heard that the worker drains are
-// refused meanwhile. Without it they would be parts of a lost worker.
+// Keeps a worker that has drained: requests that routers sent before they heard of it are refused
+// meanwhile, and are no parts of a lost worker.
 constexpr absl::Duration kFarewell = absl::Milliseconds(500);
 
 const WorkerConfig& ConfigOf(const Config& config, Role role) {
@@ -203,7 +203,7 @@ class DrainWatcher {
 
   void OnSignal() {
     if (std::exchange(stopping_, true)) {
-      LogWarn("stopping at once, running requests are cancelled");
+      if (!has_drained_) LogWarn("stopping at once, running requests are cancelled");
       loop_->Stop();
       return;
     }
@@ -218,14 +218,18 @@ class DrainWatcher {
 
  private:
   void SayFarewell() {
-    farewell_.Set(MonotonicNow() + kFarewell, [this] { loop_->Stop(); });
+    has_drained_ = true;
+    deadline_.Cancel();
+    const bool is_heard = worker_->metrics().routers > 0;
+    farewell_.Set(MonotonicNow() + (is_heard ? kFarewell : absl::ZeroDuration()),
+                  [this] { loop_->Stop(); });
   }
 
   EventLoop* loop_;
   Worker* worker_;
   const absl::Duration* const limit_;
   EventLoop::Timer deadline_, farewell_;
-  bool stopping_ = false;
+  bool stopping_ = false, has_drained_ = false;
 };
 
 int Fail(const absl::Status& status) {
@@ -238,14 +242,15 @@ absl::StatusOr<std::unique_ptr<EmulatedEngine>> Emulate(const Config& config, Ro
                                                         WorkerStart* start,
                                                         std::unique_ptr<Backend>* backend) {
   const LabConfig::Device& device = config.lab.device;
+  const int64_t page_bytes = (*backend)->kv_layout().page_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<EmulatedEngine> engine,
                    EmulatedEngine::Create(std::move(*backend), device, start->kv_bytes));
+  if (device.memory > 0 && ConfigOf(config, role).kv_memory == 0) {
+    ASSIGN_OR_RETURN(start->kv_bytes,
+                     KvBytesOnDevice(engine->memory(), config.device.memory_share, page_bytes));
+  }
   engine->AddTo(start);
   *backend = engine->TakeBackend();
-  if (device.memory > 0 && ConfigOf(config, role).kv_memory == 0) {
-    ASSIGN_OR_RETURN(start->kv_bytes, KvBytesOnDevice(engine->memory(), config.device.memory_share,
-                                                      (*backend)->kv_layout().page_bytes));
-  }
   return engine;
 }
 

@@ -133,7 +133,7 @@ export class Topology {
           "data-link": `${worker.name} ${link.to}`,
           d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}` }));
         if (link.broken) {
-          // After a third of the curve: in the middle others cross it.
+          // Stands at a third of the curve, because others cross it in the middle.
           const x = x1 + (x2 - x1) * 0.37, y = y1 + (y2 - y1) * 0.26;
           shapes.push(svg("path", { class: "cross", d: `M${x - 5} ${y - 5} l10 10 m0 -10 l-10 10` }));
         } else if (forward && link.bytes_per_second > 0) {

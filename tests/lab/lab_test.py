@@ -102,7 +102,9 @@ class Lab(unittest.TestCase):
         tell(f"given work {seconds[1]:.2f} s (decode1) and {seconds[3]:.2f} s (prefill1) after they had started")
         for each in (load, other):
             self.assertAllRight(each, 20)
-        self.assertLessEqual(max(seconds), ROUTED_S)
+        self.assertLessEqual(max(seconds[1::2]), ROUTED_S)
+        if not options.slice:  # a queue may have handed work over late
+            self.assertLessEqual(max(seconds[::2]), ROUTED_S)
         if running_time.stood() == self.stood:  # else streams have broken by themselves
             self.assertEqual(self.lost_parts(), n_lost)  # BatonWorkersLost is silent
 

@@ -18,6 +18,8 @@ TEST_CASE("an offset is of its kind; nothing before the second plan") {
   CHECK(offsets.Of(kHanded, 5e-3) == Approx(1.5e-3));
   CHECK(offsets.Of(kHanded, 5) == Approx(1.5e-3));
   CHECK(offsets.Of(kLocal, 5e-3) == 0);
+  offsets.Add(kLocal, 5e-3, 4e-3);
+  CHECK(offsets.Of(kLocal, 5e-3) == 0);  // one that was early says nothing either
   offsets.Add(kWaits, 5e-3, 5e-2);
   CHECK(offsets.Of(kHanded, 5e-3) == Approx(1.5e-3));
 }

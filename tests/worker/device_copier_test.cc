@@ -180,7 +180,7 @@ void LiveOnce(Rig* rig) {
   rig->Pass("link", "engine");
 }
 
-// What one thread tells another, with what it knew then.
+// Carries what one thread tells another, with what it knew then.
 template <typename Message>
 class Line {
  public:

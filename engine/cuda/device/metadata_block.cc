@@ -44,9 +44,8 @@ void WriteFrames(std::span<const int32_t> entries, int n_padding, const KvPages&
 }  // namespace
 
 int64_t BlockCounts::bytes() const {
-  const int64_t numbers =
-      int64_t{2} * n_tokens + int64_t{3} * n_pieces + 2 + n_logits + n_scored +
-      int64_t{n_pages} * (1 + n_planes);
+  const int64_t numbers = int64_t{2} * n_tokens + int64_t{3} * n_pieces + 2 + n_logits + n_scored +
+                          int64_t{n_pages} * (1 + n_planes);
   return static_cast<int64_t>(sizeof(BlockCounts)) + numbers * kNumber;
 }
 

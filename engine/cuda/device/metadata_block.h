@@ -18,7 +18,7 @@ namespace baton {
 
 struct BlockCounts {
   int32_t n_tokens = 0, n_pieces = 0, n_pages = 0, n_logits = 0, n_scored = 0;
-  int32_t n_planes = 0;  // of a page that have frames: all, or none if planes do not lie apart
+  int32_t n_planes = 0;   // of a page that have frames: all, or none if planes do not lie apart
   int64_t bytes() const;  // of the block, the counts included
 };
 

@@ -30,9 +30,9 @@ struct DeviceModel {
 
 // Pages and activations, which all kernels but those of sampling use.
 struct KernelState {
-  std::byte* kv = nullptr;             // (n_pages) the last of which belongs to nobody
+  std::byte* kv = nullptr;              // (n_pages) the last of which belongs to nobody
   int32_t n_pages = 0, n_page_ids = 0;  // KvPages, with that page
-  std::byte* activations = nullptr;  // kActivationBytes: stand for those that lie elsewhere
+  std::byte* activations = nullptr;     // kActivationBytes: stand for those that lie elsewhere
 };
 inline constexpr int64_t kActivationBytes = 64;
 

@@ -1,9 +1,12 @@
 // Bounds of an HttpServer's connections: how many, from where, and how slowly answers may be taken.
 #include <sys/resource.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "server/http/answer_rate.h"
 #include "server/http/descriptor_limit.h"
@@ -365,6 +368,34 @@ TEST_CASE("who comes behind a crowd of another address waits for few of its byte
       [&] { return rig.server->stats().incoming == kCrowd * static_cast<int64_t>(part.size()); }));
 }
 
+TEST_CASE(
+    "a header that does not end is refused in time though its address has to wait for turns") {
+  HttpServerOptions options;
+  options.loop_share_per_address = 0.05;
+  options.header_timeout = absl::Milliseconds(300);
+  options.body_timeout = absl::Seconds(800);  // not looked at for 100 s
+  HttpRig rig(options);
+  rig.answers.body_bytes = 1;
+  const char* const address = "127.0.0.9";
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (int i = 0; i < 60; ++i) crowd.push_back(std::make_unique<RawClient>(rig.port, address));
+  RawClient slow(rig.port, address);
+  slow.Send("GET /now HTTP/1.1\r\nA: ");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += Get("/now");
+  for (const auto& client : crowd) client->Send(many);  // then the address rests longer than 0.3 s
+  std::atomic<bool> is_over = false;
+  std::thread trickle([&] {
+    while (!is_over) {
+      slow.Send("a");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  CHECK(slow.ReadUntil("HTTP/1.1 408"));
+  is_over = true;
+  trickle.join();
+}
+
 TEST_CASE("descriptors are raised to the hard limit, and a reserve is kept") {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
@@ -389,7 +420,9 @@ TEST_CASE("the table of descriptors is large before connections come") {
   };
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const int wanted = std::min(3000, static_cast<int>(limit.rlim_cur));
+  const int wanted = static_cast<int>(std::min<rlim_t>(limit.rlim_max, size() + 3000));
+  limit.rlim_cur = static_cast<rlim_t>(wanted);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
   REQUIRE(size() < wanted);
   GrowDescriptorTable(wanted);
   CHECK(size() >= wanted);

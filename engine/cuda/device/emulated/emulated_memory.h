@@ -31,7 +31,7 @@ class EmulatedMemory {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what);
   absl::StatusOr<std::byte*> AllocatePinned(int64_t bytes, std::string_view what);
   void Free(std::byte* memory);  // counts as a write by the calling thread
-  DeviceMemory memory() const;  // of the device
+  DeviceMemory memory() const;   // of the device
 
   bool IsDevice(const std::byte* at) const { return at >= reserved_ && at < reserved_ + capacity_; }
   bool IsPinned(const std::byte* at, int64_t bytes) const {
