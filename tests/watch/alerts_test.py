@@ -7,6 +7,7 @@ it fires, no unrelated one does, and none does in a healthy cluster. Times of al
 import argparse
 import contextlib
 import http.client
+import json
 import os
 import pathlib
 import re
@@ -94,16 +95,17 @@ class Alerts(unittest.TestCase):
             clients.end()
 
     @contextlib.contextmanager
-    def crowd(self, url, bodies):
-        """A client for each, which asks for it on and on, whatever the answer is."""
+    def crowd(self, url, bodies, pause=0.2):
+        """A client for each, which asks for it on and on, whatever the answer is; pause: seconds after a refusal."""
         over = threading.Event()
 
         def ask(body):
+            encoded = json.dumps({**body, "ignore_eos": True}).encode()
             while not over.is_set():
                 try:
-                    post(url, {**body, "ignore_eos": True}).read()
+                    post(url, encoded).read()
                 except (OSError, http.client.HTTPException):
-                    over.wait(0.2)
+                    over.wait(pause)
 
         crowd = [threading.Thread(target=ask, args=(body,)) for body in bodies]
         for client in crowd:
@@ -220,7 +222,7 @@ class Alerts(unittest.TestCase):
     def test_failing_requests(self):
         """Workers die again and again, and each request may lose one of them alone."""
         served = self.serve("--prefill", "1", "--decode", "2", "--router.max_lost_attempts=1")
-        with self.clients(served.url, 6):
+        with self.crowd(served.url, 6 * [{"prompt": "one two three", "max_tokens": 900}]):  # each is hit by some kill
             self.assertSilent(5)
             for _ in range(4):
                 os.kill(served.children("decode")[0], signal.SIGKILL)
@@ -235,9 +237,10 @@ class Alerts(unittest.TestCase):
 
     @fires("BatonQueue")
     def test_long_prompts(self):
-        """More text than the text thread can read."""
-        served = self.serve("--prefill", "1", "--decode", "1", "--server.text_queue=512MiB")
-        with self.crowd(served.url, 40 * [{"prompt": "one two three " * 70_000, "max_tokens": 1}]):
+        """More text than the text thread can read, as from many addresses: what one sends would wait in its sockets."""
+        served = self.serve("--prefill", "1", "--decode", "1", "--server.text_queue=512MiB",
+                            "--server.loop_share_per_address=1")
+        with self.crowd(served.url, 40 * [{"prompt": "one two three " * 70_000, "max_tokens": 1}], pause=0):
             self.assertFires()
         self.assertEnds()
 

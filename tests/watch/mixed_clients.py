@@ -6,8 +6,10 @@ import urllib.request
 
 
 def post(url, body, timeout=60):
+    """body: what JSON says, or its bytes."""
+    encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     return urllib.request.urlopen(urllib.request.Request(
-        url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=timeout)
+        url + "/v1/completions", encoded, {"Content-Type": "application/json"}), timeout=timeout)
 
 
 class MixedClients:
