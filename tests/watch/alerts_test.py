@@ -34,6 +34,7 @@ from certificates import Authority  # noqa: E402
 OPTIONS = argparse.Namespace(baton="")
 FAULTS = {}  # alert: the test that makes it fire
 # Tests that scripts/test.sh runs, a minute and a half. The others take long, or stop threads by ptrace.
+LONG = {"prompt": "one two three", "max_tokens": 900}  # so that workers are at it whenever something befalls them
 SLICE = ("killed_worker", "stopped_worker", "refused_worker", "overload", "certificates")
 
 
@@ -180,7 +181,7 @@ class Alerts(unittest.TestCase):
     @fires("BatonDown", "BatonWorkersLost", also=["BatonHandoffsFail", "BatonLinkBroken"])
     def test_killed_worker(self):
         served = self.serve("--prefill", "1", "--decode", "2")
-        with self.clients(served.url, 3):
+        with self.crowd(served.url, 6 * [LONG]):
             self.assertSilent(5)
             os.kill(served.children("decode")[0], signal.SIGKILL)
             self.assertFires()  # its successor answers on another port
@@ -209,10 +210,11 @@ class Alerts(unittest.TestCase):
         self.assertEqual([labels["worker"] for labels, _ in self.prometheus.query('ALERTS{alertstate="firing"}')],
                          ["decode1"])
 
-    @fires("BatonWorkerStands")
+    @fires("BatonWorkerStands", also=["BatonWorkersLost"])
     def test_standing_engine(self):
+        """It is given up, and its requests are computed anew."""
         served = self.serve("--prefill", "1", "--decode", "2", "--router.engine_patience=8s")
-        with self.clients(served.url, 3):
+        with self.crowd(served.url, 6 * [LONG]):
             self.assertSilent(5)
             with self.standing_engine(served):
                 self.assertFires()
@@ -222,7 +224,7 @@ class Alerts(unittest.TestCase):
     def test_failing_requests(self):
         """Workers die again and again, and each request may lose one of them alone."""
         served = self.serve("--prefill", "1", "--decode", "2", "--router.max_lost_attempts=1")
-        with self.crowd(served.url, 6 * [{"prompt": "one two three", "max_tokens": 900}]):  # each is hit by some kill
+        with self.crowd(served.url, 6 * [LONG]):
             self.assertSilent(5)
             for _ in range(4):
                 os.kill(served.children("decode")[0], signal.SIGKILL)
