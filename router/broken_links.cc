@@ -58,20 +58,21 @@ int BrokenLinks::n_tried_in_vain() const {
   }));
 }
 
-std::vector<Incarnation> BrokenLinks::TriedInVainFrom(Incarnation source) const {
+template <typename Counts>
+std::vector<Incarnation> BrokenLinks::SinksOf(Incarnation source, const Counts& counts) const {
   std::vector<Incarnation> sinks;
   for (auto it = links_.lower_bound({source, 0}); it != links_.end() && it->first.first == source;
        ++it)
-    if (it->second.was_tried_in_vain()) sinks.push_back(it->first.second);
+    if (counts(it->second)) sinks.push_back(it->first.second);
   return sinks;
 }
 
+std::vector<Incarnation> BrokenLinks::TriedInVainFrom(Incarnation source) const {
+  return SinksOf(source, [](const Link& link) { return link.was_tried_in_vain(); });
+}
+
 std::vector<Incarnation> BrokenLinks::From(Incarnation source, bool may_try, absl::Time now) const {
-  std::vector<Incarnation> sinks;
-  for (auto it = links_.lower_bound({source, 0}); it != links_.end() && it->first.first == source;
-       ++it)
-    if (!may_try || now < it->second.alone_until) sinks.push_back(it->first.second);
-  return sinks;
+  return SinksOf(source, [&](const Link& link) { return !may_try || now < link.alone_until; });
 }
 
 }  // namespace baton

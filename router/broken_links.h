@@ -41,6 +41,9 @@ class BrokenLinks {
     bool is_tried = false;
     bool was_tried_in_vain() const;
   };
+  // The sinks of the links from `source` that count.
+  template <typename Counts>
+  std::vector<Incarnation> SinksOf(Incarnation source, const Counts& counts) const;
   // Visits the links with one of these ends.
   void OfEnds(Incarnation source, Incarnation sink, const std::function<void(Link&)>& visit);
 

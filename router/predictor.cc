@@ -39,13 +39,13 @@ struct QueueSeconds {
   int passed = 0;
 };
 
+// none: of the worker, without prompts.
 QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
-                     const PrefillCost& cost, int32_t tokens, bool is_slice, absl::Time now) {
+                     const PromptSteps& none, int32_t tokens, bool is_slice, absl::Time now) {
   int64_t longest = tokens;
   for (const auto& [request, prompt] : account.prompts)
     if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.left);
-  const double step_tokens = StepTokens(worker.load);
-  PromptSteps all(cost, step_tokens), ahead(cost, step_tokens);
+  PromptSteps all = none, ahead = none;
   RowSums rows_ahead;
   absl::Time all_since = absl::InfiniteFuture(), ahead_since = absl::InfiniteFuture();
   int passed = 0;
@@ -179,16 +179,17 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const double min_share = about.min_mixed_tokens * out.cost.Work(1, spec.n_prompt / 2.0);
   const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
   const int32_t own_tokens = spec.ComputedTokensAt(out.worker);
+  const PromptSteps none(out.cost, StepTokens(worker.load));
   const auto alone = [&](int32_t tokens) {
-    PromptSteps steps(out.cost, StepTokens(worker.load));
+    PromptSteps steps = none;
     steps.Add(tokens, out.cost.Pairs(tokens, spec.n_prompt - tokens));
     PromptSeconds seconds = steps.seconds();
     seconds.alone += out.cost.head;
     return seconds;
   };
   const PromptSeconds own = alone(own_tokens);
-  const QueueSeconds queue = QueueOf(worker, account, out.cost, own_tokens, false, now);
-  const QueueSeconds of_slice = QueueOf(worker, account, out.cost, spec.n_prompt, true, now);
+  const QueueSeconds queue = QueueOf(worker, account, none, own_tokens, false, now);
+  const QueueSeconds of_slice = QueueOf(worker, account, none, spec.n_prompt, true, now);
   const double slowed = mixed.Slowed(queue.ahead);
   const double wait = mixed.WaitForStep(queue.all.work > 0);
   out.ahead_seconds = wait + slowed;

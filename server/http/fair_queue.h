@@ -57,24 +57,27 @@ class FairQueue {
     if (found == senders_.end()) return;  // cleared
     Sender& of_this = found->second;
     if (sender != 0) {
-      events_.erase({of_this.event, sender});
+      debts_.erase({of_this.paid, sender});
       const absl::Duration spent = std::clamp(now - began_, absl::Microseconds(1), share_.burst);
       of_this.paid = std::max(of_this.paid, now) + spent / share_.of_time;
       const absl::Duration owed = of_this.paid - now, bound = share_.burst / share_.of_time;
       of_this.rests = owed > bound;
-      of_this.event = of_this.rests ? now + (owed - bound) + share_.rest : of_this.paid;
-      events_.emplace(of_this.event, sender);
+      if (of_this.rests)
+        rests_.emplace(now + (owed - bound) + share_.rest, sender);
+      else
+        debts_.emplace(of_this.paid, sender);
     }
     Await(sender, &of_this);
     if (sender == 0 && of_this.items.empty()) senders_.erase(found);
   }
   // When Begin may have something though nothing is put in. InfiniteFuture: never.
   absl::Time next() const {
-    return events_.empty() ? absl::InfiniteFuture() : events_.begin()->first;
+    return rests_.empty() ? absl::InfiniteFuture() : rests_.begin()->first;
   }
   void Clear() {
     turns_.clear();
-    events_.clear();
+    rests_.clear();
+    debts_.clear();
     senders_.clear();
   }
 
@@ -82,8 +85,7 @@ class FairQueue {
   struct Sender {
     std::deque<T> items;
     bool awaits_turn = false, rests = false;
-    absl::Time paid = absl::InfinitePast();   // when its share makes up for the turns it had
-    absl::Time event = absl::InfinitePast();  // its place in events_
+    absl::Time paid = absl::InfinitePast();  // when its share makes up for the turns it had
   };
 
   void Await(uint64_t sender, Sender* of_this) {
@@ -94,28 +96,24 @@ class FairQueue {
   }
   // Rests end, and who has paid and has no item is forgotten.
   void EndRests(absl::Time now) {
-    while (!events_.empty() && events_.begin()->first <= now) {
-      const uint64_t sender = events_.begin()->second;
-      events_.erase(events_.begin());
-      const auto found = senders_.find(sender);
-      Sender& of_this = found->second;
-      if (of_this.rests && of_this.paid > now) {
-        of_this.event = of_this.paid;
-        events_.emplace(of_this.event, sender);
-      } else if (of_this.items.empty()) {
-        senders_.erase(found);
-        continue;
-      }
+    while (!rests_.empty() && rests_.begin()->first <= now) {
+      const uint64_t sender = rests_.extract(rests_.begin()).value().second;
+      Sender& of_this = senders_.at(sender);
       of_this.rests = false;
+      debts_.emplace(of_this.paid, sender);
       Await(sender, &of_this);
+    }
+    while (!debts_.empty() && debts_.begin()->first <= now) {
+      const auto found = senders_.find(debts_.extract(debts_.begin()).value().second);
+      if (found->second.items.empty()) senders_.erase(found);
     }
   }
 
   const TurnShare share_;
   std::deque<uint64_t> turns_;  // senders that have items and do not rest, the next one first
-  // By sender: who has items, or owes time. (A sender with items that owes nothing has no event.)
-  absl::flat_hash_map<uint64_t, Sender> senders_;
-  std::set<std::pair<absl::Time, uint64_t>> events_;  // a rest ends, or all is paid
+  absl::flat_hash_map<uint64_t, Sender> senders_;  // who have items, or owe time
+  // One of them has who owes time: by the time when the rest ends, or when all is paid.
+  std::set<std::pair<absl::Time, uint64_t>> rests_, debts_;
   std::optional<uint64_t> in_turn_;
   absl::Time began_;
 };

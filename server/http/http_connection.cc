@@ -279,10 +279,7 @@ bool HttpConnection::GoOn() {
   if (flush_posted_) Flush();  // writing an answer that is there is work of this turn
   CountIncoming();
   AwaitInput();
-  if (!turn_due() && MonotonicNow() >= deadline_)
-    OnTimer();
-  else
-    ArmTimer();
+  LookAtDeadlines();
   core_->CheckDrained();
   return true;
 }
@@ -443,11 +440,11 @@ void HttpConnection::ArmTimer() {
   timer_.async_wait([self = shared_from_this()](const error_code& ec) {
     if (ec) return;  // replaced or closed
     self->timer_armed_ = false;
-    self->OnTimer();
+    self->LookAtDeadlines();
   });
 }
 
-void HttpConnection::OnTimer() {
+void HttpConnection::LookAtDeadlines() {
   if (phase_ == Phase::kClosed) return;
   const absl::Time now = MonotonicNow();
   if (now >= answer_rate_.deadline() && !LookAtClient()) {

@@ -169,7 +169,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Gone();
   void SetDeadline(absl::Duration after);
   void ArmTimer();
-  void OnTimer();
+  void LookAtDeadlines();
 
   std::shared_ptr<HttpServer::Core> core_;
   Transport transport_;

@@ -12,11 +12,12 @@ import os
 import sys
 import threading
 import time
-import urllib.request
 
 from browser import Browser
 
-sys.path.append(os.path.join(os.path.dirname(__file__), "..", "sdk"))
+for room in ("sdk", "watch"):
+    sys.path.append(os.path.join(os.path.dirname(__file__), "..", room))
+from mixed_clients import post  # noqa: E402
 from served_baton import ServedBaton  # noqa: E402
 
 LIMIT = 0.01  # of a core
@@ -83,9 +84,7 @@ class Readers(EachSecond):
 
 def stream(url, number):
     body = {"prompt": f"{number} one two three", "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
-    with urllib.request.urlopen(urllib.request.Request(
-            url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}),
-            timeout=30) as answer:
+    with post(url, body, timeout=30) as answer:
         if not answer.read().endswith(b"data: [DONE]\n\n"):
             raise ValueError("a stream that does not end")
 

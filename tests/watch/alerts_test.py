@@ -33,8 +33,8 @@ from certificates import Authority  # noqa: E402
 
 OPTIONS = argparse.Namespace(baton="")
 FAULTS = {}  # alert: the test that makes it fire
-# Tests that scripts/test.sh runs, a minute and a half. The others take long, or stop threads by ptrace.
 LONG = {"prompt": "one two three", "max_tokens": 900}  # so that workers are at it whenever something befalls them
+# Tests that scripts/test.sh runs, a minute and a half. The others take long, or stop threads by ptrace.
 SLICE = ("killed_worker", "stopped_worker", "refused_worker", "overload", "certificates")
 
 

@@ -5,17 +5,16 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
+#include "common/mailbox.h"
 #include "engine/cuda/device/emulated/device_thread.h"
 #include "engine/cuda/device/emulated/emulated_device.h"
 #include "engine/kv/kv_pool.h"
@@ -180,73 +179,65 @@ void LiveOnce(Rig* rig) {
   rig->Pass("link", "engine");
 }
 
-// Carries what one thread tells another, with what it knew then.
-template <typename Message>
-class Line {
- public:
-  explicit Line(HappensBefore& order) : order_(order) {}
-  void Send(const Message& message) {
-    const VectorClock known = order_.Send();
-    const std::lock_guard lock(mutex_);
-    messages_.emplace_back(message, known);
-    changed_.notify_one();
-  }
-  void Wake() {
-    const std::lock_guard lock(mutex_);
-    is_woken_ = true;
-    changed_.notify_one();
-  }
-  // Waits for a message or a wake, which is nothing.
-  std::optional<Message> Take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return is_woken_ || !messages_.empty(); });
-    is_woken_ = false;
-    if (messages_.empty()) return std::nullopt;
-    const auto [message, known] = std::move(messages_.front());
-    messages_.pop_front();
-    order_.Receive(known);
-    return message;
-  }
-
- private:
-  HappensBefore& order_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<Message, VectorClock>> messages_;
-  bool is_woken_ = false;
-};
-
 struct CopyOrder {
-  enum Kind { kScatter, kGather, kStop } kind = kStop;
+  enum Kind { kScatter, kGather, kWake, kStop } kind = kStop;
   int32_t page = 0;
   uint64_t after = 0;
 };
 
-// The link thread: does what the engine orders, and tells it what has ended. No other thread checks
-// meanwhile, for Catch serves one.
-void RunLink(Rig* rig, Line<CopyOrder>* orders, Line<CopyOrder>* ended) {
+// Carries what one thread tells another, with what it knew then; wakes tell nothing.
+class Line {
+ public:
+  explicit Line(HappensBefore& order) : order_(order) {}
+  void Send(const CopyOrder& message) { Post({message, order_.Send()}); }
+  void Wake() { Post({{.kind = CopyOrder::kWake}, std::nullopt}); }
+  std::vector<CopyOrder> Take() {
+    std::vector<Message> messages;
+    mailbox_.WaitAndDrain(&messages);
+    std::vector<CopyOrder> orders;
+    for (const auto& [order, known] : messages) {
+      if (known) order_.Receive(*known);
+      orders.push_back(order);
+    }
+    return orders;
+  }
+
+ private:
+  using Message = std::pair<CopyOrder, std::optional<VectorClock>>;
+  void Post(Message&& message) { BATON_CHECK(mailbox_.TryPost(std::move(message))); }
+
+  HappensBefore& order_;
+  Mailbox<Message> mailbox_{1024};
+};
+
+// Does what the engine orders, as the link thread, and tells it what has ended. No other thread
+// checks meanwhile, for Catch serves one.
+void RunLink(Rig* rig, Line* orders, Line* ended) {
   rig->As("link");
+  const auto tell = [&](CopyOrder::Kind kind, OperationId operation) {
+    ended->Send({kind, static_cast<int32_t>(operation)});
+  };
   while (true) {
     std::vector<CopyEvent> events;
     rig->copier->Poll(&events);
     for (const CopyEvent& event : events) {
       if (const auto* scatter = std::get_if<CellsScattered>(&event)) {
-        ended->Send({CopyOrder::kScatter, static_cast<int32_t>(scatter->operation)});
+        tell(CopyOrder::kScatter, scatter->operation);
         continue;
       }
       const auto page = static_cast<int32_t>(std::get<CellsGathered>(event).operation);
       CHECK(rig->SlotIs(page - Rig::kSlots, static_cast<uint8_t>(page), rig->view.page_stride));
-      ended->Send({CopyOrder::kGather, page});
+      tell(CopyOrder::kGather, page);
     }
-    const std::optional<CopyOrder> order = orders->Take();
-    if (!order) continue;
-    if (order->kind == CopyOrder::kStop) return;
-    const auto id = static_cast<OperationId>(order->page);
-    if (order->kind == CopyOrder::kScatter) {
-      rig->Receive(order->page, static_cast<uint8_t>(order->page + Rig::kSlots));
-      rig->Scatter(id, {order->page}, order->after, order->page);
-    } else {
-      rig->Gather(id, {order->page}, order->after, order->page - Rig::kSlots);
+    for (const CopyOrder& order : orders->Take()) {
+      const auto id = static_cast<OperationId>(order.page);
+      if (order.kind == CopyOrder::kStop) return;
+      if (order.kind == CopyOrder::kScatter) {
+        rig->Receive(order.page, static_cast<uint8_t>(order.page + Rig::kSlots));
+        rig->Scatter(id, {order.page}, order.after, order.page);
+      } else if (order.kind == CopyOrder::kGather) {
+        rig->Gather(id, {order.page}, order.after, order.page - Rig::kSlots);
+      }
     }
   }
 }
@@ -256,7 +247,7 @@ void RunLink(Rig* rig, Line<CopyOrder>* orders, Line<CopyOrder>* ended) {
 TEST_CASE("engine and link are threads beside the device: no wait is missing and each wake comes") {
   constexpr int kRounds = 50;
   Rig rig(1);
-  Line<CopyOrder> orders(rig.device.order()), ended(rig.device.order());
+  Line orders(rig.device.order()), ended(rig.device.order());
   rig.on_wake = [&] { orders.Wake(); };
   rig.Pass("link", "engine");  // as the link thread is started
   const VectorClock started = rig.device.order().Send();
@@ -270,12 +261,13 @@ TEST_CASE("engine and link are threads beside the device: no wait is missing and
     const auto lend = [&](int page) { orders.Send({CopyOrder::kScatter, page, rig.Zero(page)}); };
     for (int page = 0; page < Rig::kSlots; ++page) lend(page);
     for (int rounds = 0; rounds < kRounds;) {
-      const std::optional<CopyOrder> done = ended.Take();  // which nobody wakes
-      if (done->kind == CopyOrder::kScatter) {  // a step takes it, and its page is handed over
-        const int32_t computed = done->page + Rig::kSlots;
-        orders.Send({CopyOrder::kGather, computed, rig.CopyPage(done->page, computed)});
-      } else if (++rounds <= kRounds - Rig::kSlots) {
-        lend(done->page - Rig::kSlots);
+      for (const CopyOrder& done : ended.Take()) {
+        if (done.kind == CopyOrder::kScatter) {  // a step takes it, and its page is handed over
+          const int32_t computed = done.page + Rig::kSlots;
+          orders.Send({CopyOrder::kGather, computed, rig.CopyPage(done.page, computed)});
+        } else if (++rounds <= kRounds - Rig::kSlots) {
+          lend(done.page - Rig::kSlots);
+        }
       }
     }
     orders.Send({});

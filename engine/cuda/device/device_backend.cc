@@ -61,14 +61,13 @@ absl::StatusOr<std::unique_ptr<KvArena>> DeviceBackend::NewArena(int64_t bytes) 
 
 void DeviceBackend::SetPages(const KvPages& pages) {
   BATON_CHECK(pages.layout->layout_id() == model_.layout.layout_id());
-  has_pages_ = true;
   steps_->SetPages(pages);
 }
 
 // --- steps
 
 void DeviceBackend::Begin(const StepBatch& batch) {
-  BATON_CHECK(has_pages_ && is_sampled_);
+  BATON_CHECK(steps_->has_pages() && is_sampled_);
   BATON_CHECK(batch.n_tokens() > 0 && batch.n_tokens() <= model_.limits.max_step_tokens);
   std::erase_if(sampled_, [this](Fence fence) { return reached(fence); });
   BATON_CHECK(static_cast<int>(sampled_.size()) < options_.depth);
@@ -105,7 +104,7 @@ void DeviceBackend::Score(const ScoredRows& rows, std::span<PromptLogprob> out) 
 // --- slices
 
 void DeviceBackend::BeginSlice(const StepBatch& batch) {
-  BATON_CHECK(has_pages_ && batch.n_pieces() == 1 && batch.scored_rows.empty());
+  BATON_CHECK(steps_->has_pages() && batch.n_pieces() == 1 && batch.scored_rows.empty());
   BATON_CHECK(batch.n_tokens() <= model_.limits.max_slice_tokens);
   progress_.Begin(model_.desc->n_layers, batch.n_tokens(), model_.limits.max_step_tokens,
                   !batch.logit_rows.empty());

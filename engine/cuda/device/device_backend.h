@@ -24,8 +24,7 @@ struct DeviceBackendOptions {
 
 class DeviceBackend : public Backend {
  public:
-  // device and model.desc outlive it; what NewArena makes does not. ResourceExhausted: no
-  // memory.
+  // device and model.desc outlive it; what NewArena makes does not. ResourceExhausted: no memory.
   static absl::StatusOr<std::unique_ptr<DeviceBackend>> Create(Device& device, DeviceModel model,
                                                                const DeviceBackendOptions& options);
 
@@ -78,7 +77,6 @@ class DeviceBackend : public Backend {
   // Made once; behind a pointer, because reading logits is a submission.
   const std::unique_ptr<DeviceSteps> steps_;
   DeviceTimeline& timeline_;
-  bool has_pages_ = false;
 
   // The step submitted last.
   int n_logits_ = 0, n_scored_ = 0, next_layer_ = 0;

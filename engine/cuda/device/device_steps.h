@@ -38,6 +38,7 @@ class DeviceSteps {
   DeviceStream compute() const { return compute_; }
   // Pages of the device; behind them is one more, which takes what padding writes.
   void SetPages(const KvPages& pages);
+  bool has_pages() const { return pages_.base != nullptr; }
 
   void Begin(const StepBatch& batch);
   void RunLayers(int from, int to);
