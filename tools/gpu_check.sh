@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 # Parts and the seconds each may take, the most telling first; together under 9 minutes.
 parts="S0.gpu:10 S1.e:40 S1.a:30 S1.b:20 S1.d:40 S1.k:20 S0.memory:30 S0.matrix:30 S0.link:30 S0.host:60 S1.f:15
-  S1.h:15 S1.c:180"
+  S1.h:15 S2.attention:40 S2.gemm:40 S2.rows:40 S2.sample:40 S1.c:180 S4.steps:60"
 deadline=570  # parts that would begin later are left out
 
 out=build/gpu_check quick="" only="" require="" program="" build="" cuda="" lib_dir="" time_out=""
@@ -70,7 +70,7 @@ compile() {
   for unit in engine/cuda/*.cu engine/cuda/check/*.cu; do
     sh engine/cuda/compile.sh "$nvcc" . "$unit" "$folder/$(basename "$unit").o" & pids+=($!)
   done
-  for unit in engine/cuda/plugin.cc engine/cuda/check/*.cc "$folder/source_id.cc"; do
+  for unit in engine/cuda/plugin.cc engine/cuda/step_model.cc engine/cuda/check/*.cc "$folder/source_id.cc"; do
     g++ -std=c++20 -O2 -I. -isystem "$root/include" -c "$unit" -o "$folder/$(basename "$unit").o" & pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || refuse "--build: a file did not compile (see above)"; done

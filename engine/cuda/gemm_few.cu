@@ -7,27 +7,27 @@ namespace baton {
 namespace {
 
 template <int kTileM>
-cudaError_t Launch(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
-                   cudaStream_t stream) {
+cudaError_t Launch(const uint16_t* a, int a_stride, const uint16_t* b, const GemmOutput& output,
+                   GemmShape shape, cudaStream_t stream) {
   const cudaError_t error =
       cudaFuncSetAttribute(GemmFewMmaKernel<kTileM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kFewSharedBytes<kTileM>);
   if (error != cudaSuccess) return error;
   const dim3 grid((shape.n + kWeightRows - 1) / kWeightRows, (shape.m + kTileM - 1) / kTileM);
-  GemmFewMmaKernel<kTileM><<<grid, kFewThreads, kFewSharedBytes<kTileM>, stream>>>(a, b, c, shape);
+  GemmFewMmaKernel<kTileM>
+      <<<grid, kFewThreads, kFewSharedBytes<kTileM>, stream>>>(a, a_stride, b, output, shape);
   return cudaGetLastError();
 }
 
 }  // namespace
 
-cudaError_t GemmOfFewRows(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
-                          cudaStream_t stream) {
-  if (shape.m < 1 || shape.n < 1 || shape.k < kTileK || shape.k % kTileK != 0)
-    return cudaErrorInvalidValue;
-  if (shape.m <= 8) return Launch<8>(a, b, c, shape, stream);
-  if (shape.m <= 16) return Launch<16>(a, b, c, shape, stream);
-  if (shape.m <= 32) return Launch<32>(a, b, c, shape, stream);
-  return Launch<64>(a, b, c, shape, stream);
+cudaError_t GemmOfFewRows(const uint16_t* a, int a_stride, const uint16_t* b,
+                          const GemmOutput& output, GemmShape shape, cudaStream_t stream) {
+  if (!IsProduct(a_stride, output, shape)) return cudaErrorInvalidValue;
+  if (shape.m <= 8) return Launch<8>(a, a_stride, b, output, shape, stream);
+  if (shape.m <= 16) return Launch<16>(a, a_stride, b, output, shape, stream);
+  if (shape.m <= 32) return Launch<32>(a, a_stride, b, output, shape, stream);
+  return Launch<64>(a, a_stride, b, output, shape, stream);
 }
 
 std::vector<KernelLaunch> FewLaunches() {

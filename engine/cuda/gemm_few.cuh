@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "engine/cuda/gemm_end.cuh"
+#include "engine/cuda/gemm_output.h"
 #include "engine/cuda/gemm_shape.h"
 #include "engine/cuda/mma.cuh"
 #include "engine/cuda/shared_tile.cuh"
@@ -34,7 +36,8 @@ __device__ __forceinline__ uint32_t PairOf(uint32_t tile, int row, int piece, in
 
 template <int kTileM>
 __global__ void __launch_bounds__(kFewThreads)
-    GemmFewMmaKernel(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape) {
+    GemmFewMmaKernel(const uint16_t* a, int a_stride, const uint16_t* b, GemmOutput output,
+                     GemmShape shape) {
   constexpr int kStages = kFewStages<kTileM>;
   const uint32_t ring = (SharedBase() + 1023u) & ~1023u;
   const int first_weight = blockIdx.x * kWeightRows, first_row = blockIdx.y * kTileM;
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(kFewThreads)
     const uint32_t stage = ring + tile % kStages * kFewStageBytes<kTileM>;
     CopyTile<kWeightRows, kFewThreads>(stage, b, first_weight, shape.n, shape.k, tile * kTileK);
     CopyTile<kTileM, kFewThreads>(stage + kWeightRows * kTileRowBytes, a, first_row, shape.m,
-                                  shape.k, tile * kTileK);
+                                  a_stride, tile * kTileK);
   };
   for (int tile = 0; tile < kStages - 1; ++tile) {
     if (tile < n_tiles) copy(tile);
@@ -72,16 +75,7 @@ __global__ void __launch_bounds__(kFewThreads)
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < kTileM / 8; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int out_column = first_weight + g + 8 * (j / 2);
-      const int out_row = first_row + i * 8 + 2 * t + j % 2;
-      if (out_row < shape.m && out_column < shape.n)
-        c[static_cast<int64_t>(out_row) * shape.n + out_column] = sums[i][j];
-    }
-  }
+  EndSwapped(output, shape, first_row + 2 * t, first_weight + g, sums);
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 
 namespace baton {
 
-cudaError_t GemmByMma(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
-                      cudaStream_t stream) {
-  if (shape.m < 1 || shape.n < 1 || shape.k < 64 || shape.k % 64 != 0) return cudaErrorInvalidValue;
+cudaError_t GemmByMma(const uint16_t* a, int a_stride, const uint16_t* b, const GemmOutput& output,
+                      GemmShape shape, cudaStream_t stream) {
+  if (!IsProduct(a_stride, output, shape)) return cudaErrorInvalidValue;
   const dim3 grid((shape.n + kBlockColumns - 1) / kBlockColumns, (shape.m + 15) / 16);
-  GemmMmaKernel<<<grid, kWarps * 32, 0, stream>>>(a, b, c, shape);
+  GemmMmaKernel<<<grid, kWarps * 32, 0, stream>>>(a, a_stride, b, output, shape);
   return cudaGetLastError();
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "engine/cuda/gemm_end.cuh"
+#include "engine/cuda/gemm_output.h"
 #include "engine/cuda/gemm_shape.h"
 #include "engine/cuda/shared_tile.cuh"
 #include "engine/cuda/wgmma.cuh"
@@ -26,13 +28,14 @@ constexpr int kSharedBytes = 1024 + kStages* kStageBytes<kTileN>;
 
 template <int kTileN>
 __global__ void __launch_bounds__(kThreads, 1)
-    GemmWgmmaKernel(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape) {
+    GemmWgmmaKernel(const uint16_t* a, int a_stride, const uint16_t* b, GemmOutput output,
+                    GemmShape shape) {
   const uint32_t ring = (SharedBase() + 1023u) & ~1023u;
   const int first_row = blockIdx.y * kTileM, first_column = blockIdx.x * kTileN;
   const int n_tiles = shape.k / kTileK;
   const auto copy = [&](int tile) {
     const uint32_t stage = ring + tile % kStages * kStageBytes<kTileN>;
-    CopyTile<kTileM, kThreads>(stage, a, first_row, shape.m, shape.k, tile * kTileK);
+    CopyTile<kTileM, kThreads>(stage, a, first_row, shape.m, a_stride, tile * kTileK);
     CopyTile<kTileN, kThreads>(stage + kATileBytes, b, first_column, shape.n, shape.k,
                                tile * kTileK);
   };
@@ -65,12 +68,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = threadIdx.x % 32;
   const int row = first_row + warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
   const int column = first_column + lane % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kTileN / 2; ++i) {
-    const int out_row = row + 8 * (i / 2 % 2), out_column = column + 8 * (i / 4) + i % 2;
-    if (out_row < shape.m && out_column < shape.n)
-      c[static_cast<int64_t>(out_row) * shape.n + out_column] = sums[i];
-  }
+  EndFragment(output, shape, row, column, sums);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "engine/cuda/source_id.h"
 
 namespace baton {
@@ -36,7 +37,9 @@ absl::StatusOr<CudaPlugin> CudaPlugin::Load(const std::string& path) {
         absl::StrCat(path, " is of another build: its sources are ", theirs,
                      ", those of this program ", kCudaSourceId, "; install both of one build"));
   }
-  return CudaPlugin(open);
+  const auto api = Symbol<decltype(&baton_cuda_api)>(library, "baton_cuda_api");
+  BATON_CHECK(api != nullptr);  // it is of this build
+  return CudaPlugin(open, api());
 }
 
 absl::StatusOr<BatonCudaDevice> CudaPlugin::Open(int index) const {

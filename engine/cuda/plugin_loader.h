@@ -18,11 +18,13 @@ class CudaPlugin {
 
   // Makes GPU `index` the calling thread's. FailedPrecondition: says what is missing.
   absl::StatusOr<BatonCudaDevice> Open(int index) const;
+  const BatonCudaApi& api() const { return *api_; }
 
  private:
-  explicit CudaPlugin(decltype(&baton_cuda_open) open) : open_(open) {}
+  CudaPlugin(decltype(&baton_cuda_open) open, const BatonCudaApi* api) : open_(open), api_(api) {}
 
   decltype(&baton_cuda_open) open_;
+  const BatonCudaApi* api_;
 };
 
 }  // namespace baton

@@ -20,7 +20,17 @@ int64_t GroupBytes(KvType type, int64_t width) {
 }
 
 const char* Name(KvType type) {
-  return type == KvType::kBf16 ? "bf16-cpu16" : type == KvType::kInt8 ? "int8-cpu16" : "fp32-plain";
+  switch (type) {
+    case KvType::kBf16:
+      return "bf16-cpu16";
+    case KvType::kInt8:
+      return "int8-cpu16";
+    case KvType::kFp32:
+      return "fp32-plain";
+    case KvType::kBf16Rows:
+      return "bf16-rows64";
+  }
+  BATON_CHECK(false);
 }
 
 std::string Name(const KvShape& shape) {
@@ -79,12 +89,15 @@ int KvLayout::n_windows() const {
 }
 
 int64_t KvLayout::KGroupBytes(int layer) const {
+  if (type == KvType::kBf16Rows) return GroupBytes(type, RoundUp64(shape(layer).key_dim));
   const bool is_padded = type != KvType::kInt8;
   return GroupBytes(type, is_padded ? shape(layer).key_dim_padded() : shape(layer).key_dim);
 }
 
 int64_t KvLayout::VGroupBytes(int layer) const {
-  return shape(layer).values_in_keys ? 0 : GroupBytes(type, shape(layer).value_dim);
+  if (shape(layer).values_in_keys) return 0;
+  const int64_t width = shape(layer).value_dim;
+  return GroupBytes(type, type == KvType::kBf16Rows ? RoundUp64(width) : width);
 }
 
 int64_t KvLayout::KOffset(int layer, int kv_head) const {

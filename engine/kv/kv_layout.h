@@ -8,6 +8,8 @@
 // int8: sixteen fp32 scales, one per token, then K [key_dim][16 tokens], V [16 tokens][value_dim];
 // an element is number * scale.
 // fp32 (the plain mode): rows of tokens, K [16 tokens][key_dim_padded], V [16 tokens][value_dim].
+// bf16 rows (a GPU): the same, with K and V in bf16 rows of a multiple of 64 values, zeros behind a
+// head's.
 // Plain values; any thread.
 #pragma once
 
@@ -22,7 +24,8 @@ namespace baton {
 
 struct ModelDesc;
 
-enum class KvType { kBf16, kInt8, kFp32 };  // kFp32 belongs to the plain fp32 mode
+// kFp32 belongs to the plain fp32 mode, kBf16Rows to GPUs.
+enum class KvType { kBf16, kInt8, kFp32, kBf16Rows };
 
 // Shape of the KV of one token in one layer.
 struct KvShape {

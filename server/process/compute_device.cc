@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
-#include "engine/cuda/plugin_loader.h"
 
 namespace baton {
 namespace {
@@ -29,8 +28,9 @@ std::optional<int> IndexOf(std::string_view device) {
 
 }  // namespace
 
-absl::Status CheckDevice(const std::string& device, const std::string& plugin) {
-  if (device == "cpu") return absl::OkStatus();
+absl::StatusOr<std::optional<Gpu>> OpenDevice(const std::string& device,
+                                              const std::string& plugin) {
+  if (device == "cpu") return std::nullopt;
   const std::optional<int> index = IndexOf(device);
   if (!index)
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -44,8 +44,7 @@ absl::Status CheckDevice(const std::string& device, const std::string& plugin) {
   if (!cuda.ok()) return named(cuda.status());
   const absl::StatusOr<BatonCudaDevice> gpu = cuda->Open(*index);
   if (!gpu.ok()) return named(gpu.status());
-  return named(absl::UnimplementedError(
-      absl::StrFormat("this version has no engine for GPU %d (%s)", *index, gpu->name)));
+  return Gpu{*cuda, *index, gpu->name};
 }
 
 absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share,

@@ -12,6 +12,7 @@
 #include "common/cpus.h"
 #include "common/log.h"
 #include "engine/checkpoint/weight_source.h"
+#include "engine/cuda/device/gpu/gpu_engine.h"
 #include "engine/kv/kv_layout.h"
 #include "engine/load_backend.h"
 #include "engine/step/backend.h"
@@ -31,6 +32,7 @@
 #include "server/process/role_process.h"
 #include "server/process/worker_endpoint.h"
 #include "server/process/worker_grammars.h"
+#include "worker/device_copier.h"
 #include "worker/worker.h"
 
 namespace baton {
@@ -254,6 +256,26 @@ absl::StatusOr<std::unique_ptr<EmulatedEngine>> Emulate(const Config& config, Ro
   return engine;
 }
 
+// Puts a GPU's engine in the place of the CPU's.
+absl::StatusOr<std::unique_ptr<GpuEngine>> LoadOnGpu(const Config& config, Role role,
+                                                     const EngineOptions& options, const Gpu& gpu,
+                                                     StartReporter* reporter, WorkerStart* start) {
+  ASSIGN_OR_RETURN(std::unique_ptr<GpuEngine> engine,
+                   GpuEngine::Create(gpu.plugin.api(), {gpu.index, gpu.name, options},
+                                     ReportProgress, reporter));
+  if (ConfigOf(config, role).kv_memory == 0) {
+    ASSIGN_OR_RETURN(start->kv_bytes,
+                     KvBytesOnDevice(engine->device().memory(), config.device.memory_share,
+                                     engine->backend().kv_layout().page_bytes));
+  }
+  start->make_copier = [made = engine.get()](const PoolView& pool, std::function<void()> wake,
+                                             WorkerStart::TellsWhy lost) {
+    return std::make_unique<DeviceCopier>(made->device(), made->backend(), pool,
+                                          DeviceCopier::Ports{std::move(wake), std::move(lost)});
+  };
+  return engine;
+}
+
 }  // namespace
 
 int64_t ChooseKvBytes(const KvSizing& sizing) {
@@ -266,8 +288,8 @@ int RunWorker(const RoleConfig& process, Role role) {
   Config config = process.config;  // takes live values
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
-  const absl::Status device = CheckDevice(config.device.name, PluginBesideProgram());
-  if (!device.ok()) return Fail(device);
+  const auto gpu = OpenDevice(config.device.name, PluginBesideProgram());
+  if (!gpu.ok()) return Fail(gpu.status());
   auto start = StartOf(process, role);
   if (!start.ok()) return Fail(start.status());
   EventLoop loop;
@@ -276,7 +298,16 @@ int RunWorker(const RoleConfig& process, Role role) {
 
   StartReporter reporter = process.reporter;
   const WorkerOptions options = OptionsOf(config, role);
-  auto backend = LoadLabBackend(options.engine, config.lab.engine, ReportProgress, &reporter);
+  std::unique_ptr<GpuEngine> on_gpu;
+  absl::StatusOr<std::unique_ptr<Backend>> backend = nullptr;
+  if (*gpu) {
+    auto made = LoadOnGpu(config, role, options.engine, **gpu, &reporter, &*start);
+    if (!made.ok()) return Fail(made.status());
+    on_gpu = *std::move(made);
+    backend = on_gpu->TakeBackend();
+  } else {
+    backend = LoadLabBackend(options.engine, config.lab.engine, ReportProgress, &reporter);
+  }
   if (!backend.ok()) return Fail(backend.status());
   std::unique_ptr<EmulatedEngine> emulated;
   if (config.lab.device.is_emulated) {

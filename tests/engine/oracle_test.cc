@@ -10,6 +10,7 @@
 #include "engine/load_backend.h"
 #include "engine/sampling/sampler.h"
 #include "tests/engine/checkpoint/checkpoint_writer.h"
+#include "tests/engine/oracle_comparison.h"
 #include "tests/engine/served_model.h"
 #include "tests/support/oracle_logprobs.h"
 #include "tests/support/temp_folder.h"
@@ -21,47 +22,6 @@ std::vector<std::string> AllCases() {
   std::vector<std::string> cases = OracleCases();
   for (const std::string& name : GgufCases()) cases.push_back(name);
   return cases;
-}
-
-// Returns the relative error of every stored row of a prompt, in the order of positions.
-std::vector<double> RowErrors(SequenceRunner& runner, const OraclePrompt& prompt, int vocab) {
-  runner.Restart(static_cast<int>(prompt.tokens.size()));
-  const std::vector<float> logits = runner.Feed(prompt.tokens, prompt.positions);
-  std::vector<double> errors;
-  for (size_t row = 0; row < prompt.positions.size(); ++row) {
-    const size_t at = row * vocab;
-    errors.push_back(RelativeError(&logits[at], &prompt.logits[at], vocab));
-  }
-  return errors;
-}
-
-// Feeds the expected tokens one by one; the argmax must be the expected token wherever the margin
-// is large enough for this precision. Returns the number of steps compared. Where the reference
-// changes to longrope's long factors, a sequence of that range starts again, as in the reference.
-int CompareGreedy(SequenceRunner& runner, const OraclePrompt& prompt, double clear_margin) {
-  if (prompt.greedy.empty()) return 0;
-  const int n_prompt = static_cast<int>(prompt.tokens.size());
-  const int max_total_tokens = n_prompt + static_cast<int>(prompt.greedy.size());
-  runner.Restart(prompt.rope_switch_step < 0 ? max_total_tokens : n_prompt);
-  std::vector<float> logits = runner.FeedLast(prompt.tokens);
-  int compared = 0;
-  for (size_t i = 0; i < prompt.greedy.size(); ++i) {
-    if (static_cast<int>(i) == prompt.rope_switch_step) {
-      std::vector<int32_t> tokens = prompt.tokens;
-      tokens.insert(tokens.end(), prompt.greedy.begin(), prompt.greedy.begin() + i);
-      runner.Restart(max_total_tokens);
-      logits = runner.FeedLast(tokens);
-    }
-    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
-    if (prompt.margin[i] >= clear_margin) {
-      INFO(prompt.name << " step " << i);
-      CHECK(best == prompt.greedy[i]);
-      ++compared;
-    }
-    if (static_cast<int>(i) + 1 == prompt.rope_switch_step) continue;
-    logits = runner.FeedLast(std::span(&prompt.greedy[i], 1));
-  }
-  return compared;
 }
 
 double KvBound(const std::string& dtype) { return dtype == "fp32" ? 1e-5 : 2e-2; }
@@ -150,28 +110,9 @@ TEST_CASE("scored rows have the bits of rows with logits, and logprobs are the r
 
 TEST_CASE("bf16 logits and greedy tokens are within the reference's own bf16 error") {
   const std::string name = GENERATE(from_range(AllCases()));
-  INFO(name);
   const OracleCase oracle = LoadOracleCase(name);
   ServedModel served(OptionsFor(oracle.model, "bf16"));
-  std::vector<double> all;
-  int compared = 0;
-  double worst = 0;
-  for (const OraclePrompt& prompt : oracle.prompts) {
-    INFO(prompt.name);
-    SequenceRunner& runner = served.For(prompt);
-    const std::vector<double> errors = RowErrors(runner, prompt, served.backend().model().vocab);
-    CHECK(errors.back() <= prompt.bound_bf16);
-    worst = std::max(worst, errors.back() / prompt.bound_bf16);
-    all.insert(all.end(), errors.begin(), errors.end());
-    compared += CompareGreedy(runner, prompt, prompt.clear_margin_bf16);
-  }
-  std::sort(all.begin(), all.end());
-  const double median = all[all.size() / 2];
-  CHECK(median <= oracle.bound_bf16_median);
-  CHECK(compared > 60);  // gemma2: soft caps keep margins small
-  std::printf("%s bf16 (%s): worst last row %.2f of its bound, median %.2f, %d greedy steps\n",
-              name.c_str(), served.backend().isa().c_str(), worst,
-              median / oracle.bound_bf16_median, compared);
+  CompareInBf16(name, oracle, served);
 }
 
 TEST_CASE("keys after rope and values land where KvLayout says") {

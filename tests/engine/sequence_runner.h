@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/kv/kv_pool.h"
@@ -28,7 +29,8 @@ class SequenceRunner {
  public:
   SequenceRunner(Backend& backend, int max_tokens) : backend_(backend) {
     absl::StatusOr<std::unique_ptr<KvPool>> pool =
-        KvPool::Create(backend.kv_layout(), backend.kv_layout().PagesFor(max_tokens));
+        KvPool::Create(backend.kv_layout(), backend.kv_layout().PagesFor(max_tokens),
+                       [&](int64_t bytes) { return backend.NewArena(bytes); });
     REQUIRE(pool.ok());
     pool_ = *std::move(pool);
     REQUIRE(pool_->Take(pool_->total(), &pages_));
@@ -59,6 +61,7 @@ class SequenceRunner {
     step_.WantScores(from, n);
     backend_.Begin(step_.batch());
     backend_.RunLayers(0, backend_.model().n_layers);
+    EndStep(wanted.size());
     position_ += n;
     std::vector<float> logits;
     int scored = 0, with_logits = 0;
@@ -99,6 +102,7 @@ class SequenceRunner {
     for (int layer = 0; layer < n_layers; layer += cut) {
       backend_.RunLayers(layer, std::min(layer + cut, n_layers));
     }
+    EndStep(wanted.size());
     position_ += static_cast<int>(tokens.size());
     std::vector<float> logits;
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -134,6 +138,11 @@ class SequenceRunner {
   KvPool& pool() { return *pool_; }
 
  private:
+  // Ends the step, whose tokens nobody reads, and waits for it.
+  void EndStep(size_t n_logits) {
+    backend_.Sample(std::vector<RowSampling>(n_logits), &output_);
+    while (!backend_.reached(backend_.submitted())) std::this_thread::yield();
+  }
   template <typename Index>
   std::vector<float> Read(int layer, int64_t offset, int position, int width,
                           const Index& index) const {
@@ -153,6 +162,7 @@ class SequenceRunner {
   std::unique_ptr<KvPool> pool_;
   std::vector<int32_t> pages_;
   StepBuilder step_;
+  StepOutput output_;
   int position_ = 0;
   RopeRange rope_ = RopeRange::kShort;
 };

@@ -1,6 +1,7 @@
 // A reference case (oracle_case.h) as an engine serves it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,14 +40,19 @@ inline EngineOptions OptionsFor(const std::string& model, const std::string& dty
 // RoPE depend on the context.
 class ServedModel {
  public:
-  explicit ServedModel(EngineOptions options) : options_(std::move(options)) {}
+  using Load = std::function<std::unique_ptr<Backend>(const EngineOptions&)>;
+  explicit ServedModel(
+      EngineOptions options,
+      Load load = [](const EngineOptions& wanted) { return LoadOrDie(wanted); })
+      : options_(std::move(options)), load_(std::move(load)) {}
 
   SequenceRunner& For(const OraclePrompt& prompt) {
     const int context = prompt.greedy.empty() ? static_cast<int>(prompt.tokens.size()) : 0;
     if (backend_ == nullptr || context != options_.max_context) {
       options_.max_context = context;
       runner_.reset();
-      backend_ = LoadOrDie(options_);
+      backend_.reset();
+      backend_ = load_(options_);
       runner_ = std::make_unique<SequenceRunner>(*backend_, kMaxTokens);
     }
     return *runner_;
@@ -55,6 +61,7 @@ class ServedModel {
 
  private:
   EngineOptions options_;
+  const Load load_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<SequenceRunner> runner_;
 };

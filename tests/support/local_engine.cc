@@ -1,11 +1,12 @@
 #include "tests/support/local_engine.h"
-#include "engine/load_backend.h"
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "engine/load_backend.h"
 #include "engine/sampling/sequence_sampling.h"
 
 namespace baton {
@@ -36,7 +37,9 @@ absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(const EngineOpt
 
 absl::StatusOr<std::unique_ptr<LocalEngine>> LocalEngine::Create(std::unique_ptr<Backend> backend,
                                                                  int max_step_tokens, int n_pages) {
-  ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool, KvPool::Create(backend->kv_layout(), n_pages));
+  ASSIGN_OR_RETURN(std::unique_ptr<KvPool> pool,
+                   KvPool::Create(backend->kv_layout(), n_pages,
+                                  [&](int64_t bytes) { return backend->NewArena(bytes); }));
   return std::unique_ptr<LocalEngine>(
       new LocalEngine(std::move(backend), max_step_tokens, std::move(pool)));
 }
@@ -116,6 +119,9 @@ void LocalEngine::RunStep(std::vector<Sequence>& sequences, int chunk) {
   }
   backend_->Begin(step_.batch());
   backend_->RunLayers(0, backend_->model().n_layers);
+  // The step's tokens are chosen here, from logits.
+  backend_->Sample(std::vector<RowSampling>(step_.batch().logit_rows.size()), &output_);
+  while (!backend_->reached(backend_->submitted())) std::this_thread::yield();
   for (Sequence& sequence : sequences) {
     if (sequence.logits_index >= 0) Accept(sequence, backend_->logits(sequence.logits_index));
   }

@@ -59,6 +59,7 @@ class LocalEngine {
   int max_step_tokens_;
   Sampler sampler_;
   StepBuilder step_;
+  StepOutput output_;
 };
 
 }  // namespace baton

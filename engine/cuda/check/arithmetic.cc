@@ -82,7 +82,7 @@ void CompareInstructions(Report& report, const CheckOptions& options) {
   ForEachExample(options, 192, 520, [&](const Example& given) {
     GpuArray<float> other(given.reference.size());
     DifferenceCount count(given.stream);
-    for (const Kernel kernel : kKernels) {  // the reference, too: twice the same
+    for (const Kernel kernel : AllKernels()) {  // the reference, too: twice the same
       Multiply(kernel, given.a, given.b, other, given.shape, given.stream);
       report.AddDifferences("S1.a", "mma.sync = " + NameOf(kernel), given.name,
                             count.Of(given.reference.get(), other.get(), other.size()));
@@ -95,7 +95,7 @@ void CompareSwapped(Report& report, const CheckOptions& options) {
     const auto [m, n, k] = given.shape;
     GpuArray<float> other(given.reference.size());
     DifferenceCount count(given.stream);
-    for (const Kernel kernel : kKernels) {
+    for (const Kernel kernel : AllKernels()) {
       Multiply(kernel, given.b, given.a, other, {n, m, k}, given.stream);
       report.AddDifferences("S1.b", "mma.sync = swapped " + NameOf(kernel), given.name,
                             count.OfSwapped(given.reference.get(), other.get(), m, n));
@@ -108,7 +108,7 @@ void CompareRows(Report& report, const CheckOptions& options) {
   ForEachExample(options, kM, kN, [&](const Example& given) {
     const int k = given.shape.k;
     DifferenceCount count(given.stream);
-    for (const Kernel kernel : kKernels) {
+    for (const Kernel kernel : AllKernels()) {
       uint64_t differing = 0;
       for (const int m : {1, 2, 3, 8, 17, 64, 65, 128, kM}) {
         GpuArray<float> some(int64_t{m} * kN);
@@ -140,7 +140,7 @@ void ComparePredictions(Report& report, const CheckOptions& options) {
                b = Inputs({shape.distribution, shape.seed, 2, shape.n, shape.k}, stream);
     GpuArray<float> c(int64_t{shape.m} * shape.n);
     const std::string name = NameOf(gemm) + ", " + NameOf(shape.distribution);
-    for (const Kernel kernel : kKernels) {
+    for (const Kernel kernel : AllKernels()) {
       Multiply(kernel, a.get(), b.get(), c, gemm, stream);
       stream.Wait();
       const std::vector<uint32_t> found = BitsOf(c);
@@ -205,7 +205,7 @@ void CompareEdges(Report& report) {
     device_a.Write(a);
     device_b.Write(b);
     GpuArray<float> c(1);
-    for (const Kernel kernel : {kReference, Kernel{64}}) {
+    for (const Kernel kernel : {kReference, WgmmaOf(64)}) {
       Multiply(kernel, device_a.get(), device_b.get(), c, {1, 1, k}, stream);
       stream.Wait();
       const uint32_t found = BitsOf(c)[0];
@@ -254,7 +254,7 @@ void CompareMaskedTail(Report& report) {
                                    ? InputAt(Distribution::kNormal, 8, 2, row, key, kLong)
                                    : Bf16Of(Power(100));
     device_v.Write(v);
-    for (const Kernel kernel : {kReference, Kernel{64}, Kernel{128}}) {
+    for (const Kernel kernel : {kReference, WgmmaOf(64), WgmmaOf(128)}) {
       Multiply(kernel, device_p.get(), device_v.get(), found, {kM, kN, kLong}, stream);
       const uint64_t differing = count.Of(expected.get(), found.get(), found.size());
       const Verdict bad = tail[0] == '2' ? Verdict::kInfo : Verdict::kFail;  // no model has such V

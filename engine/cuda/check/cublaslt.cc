@@ -19,13 +19,11 @@ constexpr int kTypeFp32 = 0;        // CUDA_R_32F
 constexpr int kTypeBf16 = 14;       // CUDA_R_16BF
 constexpr int32_t kTransposed = 1;  // CUBLAS_OP_T
 constexpr int kDescTransposeA = 3;  // CUBLASLT_MATMUL_DESC_TRANSA
-constexpr int kPrefWorkspace = 1, kPrefReductions = 3, kPrefImplementations = 12;
+constexpr int kPrefWorkspace = 1;
 constexpr int kConfigId = 0, kConfigTile = 1, kConfigSplitK = 2, kConfigReduction = 3,
-              kConfigStages = 6;
+              kConfigSwizzle = 4, kConfigCustom = 5, kConfigStages = 6, kConfigInnerShape = 7,
+              kConfigCluster = 8;
 constexpr int kCapImplementation = 15;  // CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS
-constexpr uint32_t kNoReduction = 0;
-// HMMA, fp32 accumulators, bf16 inputs.
-constexpr uint64_t kTensorCores = 0x2 | 0x2 << 8 | 0x2 << 16;
 
 struct HeuristicResult {  // cublasLtMatmulHeuristicResult_t
   uint64_t algorithm[8];
@@ -108,7 +106,9 @@ struct CublasLt::Problem {
 std::string LtAlgorithm::Description() const {
   return "algorithm " + std::to_string(id) + ", tile " + std::to_string(tile) + ", stages " +
          std::to_string(stages) + ", split-K " + std::to_string(split_k) + ", reduction " +
-         std::to_string(reduction) + ", implementation " + std::to_string(implementation);
+         std::to_string(reduction) + ", swizzle " + std::to_string(swizzle) + ", custom " +
+         std::to_string(custom) + ", inner shape " + std::to_string(inner_shape) + ", cluster " +
+         std::to_string(cluster) + ", implementation " + std::to_string(implementation);
 }
 
 CublasLt::CublasLt() : functions_(std::make_unique<Functions>()) {}
@@ -143,21 +143,13 @@ CublasLt::~CublasLt() {
   if (workspace_ != nullptr) GPU_CHECK(cudaFree(workspace_));
 }
 
-std::vector<LtAlgorithm> CublasLt::Algorithms(GemmShape shape, bool is_output_bf16, bool exact,
-                                              int max_count) {
+std::vector<LtAlgorithm> CublasLt::Algorithms(GemmShape shape, bool is_output_bf16, int max_count) {
   const Functions& lt = *functions_;
   const Problem problem(lt, shape, is_output_bf16);
   void* preference = nullptr;
   if (!problem.ok || lt.preference_create(&preference) != kSuccess) return {};
   bool ok = lt.preference_set(preference, kPrefWorkspace, &kWorkspaceBytes,
                               sizeof kWorkspaceBytes) == kSuccess;
-  if (exact) {
-    ok = ok &&
-         lt.preference_set(preference, kPrefReductions, &kNoReduction, sizeof kNoReduction) ==
-             kSuccess &&
-         lt.preference_set(preference, kPrefImplementations, &kTensorCores, sizeof kTensorCores) ==
-             kSuccess;
-  }
   std::vector<HeuristicResult> results(static_cast<size_t>(max_count));
   int count = 0;
   ok =
@@ -178,7 +170,11 @@ std::vector<LtAlgorithm> CublasLt::Algorithms(GemmShape shape, bool is_output_bf
     get(kConfigTile, algorithm.tile);
     get(kConfigSplitK, algorithm.split_k);
     get(kConfigReduction, algorithm.reduction);
+    get(kConfigSwizzle, algorithm.swizzle);
+    get(kConfigCustom, algorithm.custom);
     get(kConfigStages, algorithm.stages);
+    get(kConfigInnerShape, algorithm.inner_shape);
+    get(kConfigCluster, algorithm.cluster);
     lt.cap_get(algorithm.data, kCapImplementation, &algorithm.implementation,
                sizeof algorithm.implementation, &written);
     algorithms.push_back(algorithm);

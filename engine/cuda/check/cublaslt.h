@@ -24,6 +24,10 @@ struct LtAlgorithm {
   uint32_t stages = 0;
   int32_t split_k = 0;     // raw: 1 is none, -2 is stream-K
   uint32_t reduction = 0;  // 0 is none
+  uint32_t swizzle = 0;
+  uint32_t custom = 0;
+  uint16_t inner_shape = 0;
+  uint16_t cluster = 0;
   uint64_t implementation = 0;
 
   std::string Description() const;
@@ -39,10 +43,9 @@ class CublasLt {
 
   size_t version() const { return version_; }  // 130100 for 13.1.0
 
-  // Returns what its heuristic names first, at most `max_count`. `exact`: tensor cores with fp32
-  // accumulators only, and no reduction of parts.
-  std::vector<LtAlgorithm> Algorithms(GemmShape shape, bool is_output_bf16, bool exact,
-                                      int max_count);
+  // Returns what its heuristic names first, at most `max_count`, without any preference: asked for
+  // certain implementations it names none that is made for Hopper.
+  std::vector<LtAlgorithm> Algorithms(GemmShape shape, bool is_output_bf16, int max_count);
 
   // C = A * B^T into fp32 or bf16, as GemmByMma has it. False: the library refused.
   bool Multiply(const LtAlgorithm& algorithm, const uint16_t* a, const uint16_t* b, void* c,

@@ -6,12 +6,15 @@
 #include <iterator>
 #include <string>
 
+#include "engine/cuda/attention.h"
 #include "engine/cuda/check/chain_kernels.h"
 #include "engine/cuda/check/check_kernels.h"
 #include "engine/cuda/check/parts.h"
 #include "engine/cuda/check/predictions.h"
 #include "engine/cuda/gemm.h"
 #include "engine/cuda/plugin_abi.h"
+#include "engine/cuda/rows.h"
+#include "engine/cuda/sample.h"
 #include "engine/cuda/source_id.h"
 
 namespace baton {
@@ -55,6 +58,11 @@ constexpr Part kParts[] = {
     {"S1.f", [](Report& report, const CheckOptions&) { CompareMaskedTail(report); }},
     {"S1.h", [](Report& report, const CheckOptions&) { CheckExp2(report); }},
     {"S1.k", [](Report& report, const CheckOptions&) { MeasureChains(report); }},
+    {"S2.gemm", CheckProducts},
+    {"S2.rows", CheckRowKernels},
+    {"S2.sample", CheckSampling},
+    {"S2.attention", CheckAttention},
+    {"S4.steps", MeasureSteps},
 };
 
 int Usage() {
@@ -84,7 +92,8 @@ int Predict() {
 
 int PrintKernels() {
   for (const auto& launches :
-       {MmaLaunches(), FewLaunches(), WgmmaLaunches(), CheckLaunches(), ChainLaunches()})
+       {MmaLaunches(), FewLaunches(), WgmmaLaunches(), TmaLaunches(), StreamLaunches(),
+        AttentionLaunches(), RowLaunches(), SampleLaunches(), CheckLaunches(), ChainLaunches()})
     for (const KernelLaunch& launch : launches)
       std::printf("%d %d %s\n", launch.threads, launch.shared_bytes, launch.kernel);
   return 0;

@@ -31,4 +31,13 @@ void CompareMaskedTail(Report& report);                                 // f
 void CheckExp2(Report& report);                                         // h
 void MeasureChains(Report& report);                                     // k
 
+// S2: kernels of the engine.
+void CheckProducts(Report& report, const CheckOptions& options);    // gemm
+void CheckRowKernels(Report& report, const CheckOptions& options);  // rows
+void CheckAttention(Report& report, const CheckOptions& options);   // attention
+void CheckSampling(Report& report, const CheckOptions& options);    // sample
+
+// S4: steps of whole models.
+void MeasureSteps(Report& report, const CheckOptions& options);
+
 }  // namespace baton

@@ -10,17 +10,44 @@
 
 namespace baton {
 
-// A GEMM kernel: the reference, the one for few rows, or wgmma with a tile of so many columns.
+// A GEMM kernel: the reference, or a family with its tiles.
 struct Kernel {
-  int tile_n = 0;  // 0: mma.sync; kFewRows
+  enum class Family { kReference, kFewRows, kWgmma, kTma, kStream };
+  Family family = Family::kReference;
+  int rows = 0;     // of a block; kTma, kStream
+  int columns = 0;  // kWgmma, kTma: of a block; kStream: warps
+  int cluster = 0;  // kTma
 };
-inline constexpr int kFewRows = -1;
-inline constexpr Kernel kReference{0};
-inline constexpr Kernel kKernels[] = {kReference, {kFewRows}, {8}, {64}, {128}, {256}};
+inline constexpr Kernel kReference{};
+inline constexpr Kernel WgmmaOf(int columns) { return {Kernel::Family::kWgmma, 0, columns}; }
+inline constexpr Kernel kKernels[] = {
+    kReference, {Kernel::Family::kFewRows}, WgmmaOf(8), WgmmaOf(64), WgmmaOf(128), WgmmaOf(256)};
+
+// All of them.
+inline std::vector<Kernel> AllKernels() {
+  std::vector<Kernel> kernels(std::begin(kKernels), std::end(kKernels));
+  for (const StreamTiles& tiles : kStreamTiles)
+    kernels.push_back({Kernel::Family::kStream, tiles.rows, tiles.warps});
+  for (const TmaTiles& tiles : kTmaTiles)
+    kernels.push_back({Kernel::Family::kTma, tiles.rows, tiles.columns, tiles.cluster});
+  return kernels;
+}
 
 inline std::string NameOf(Kernel kernel) {
-  if (kernel.tile_n == kFewRows) return "few rows";
-  return kernel.tile_n == 0 ? "mma.sync" : "wgmma n" + std::to_string(kernel.tile_n);
+  const std::string rows = std::to_string(kernel.rows), columns = std::to_string(kernel.columns);
+  switch (kernel.family) {
+    case Kernel::Family::kReference:
+      return "mma.sync";
+    case Kernel::Family::kFewRows:
+      return "few rows";
+    case Kernel::Family::kWgmma:
+      return "wgmma n" + columns;
+    case Kernel::Family::kTma:
+      return "tma " + rows + "x" + columns + (kernel.cluster == 2 ? " pairs" : "");
+    case Kernel::Family::kStream:
+      return "stream " + rows + "/" + columns;
+  }
+  return "";
 }
 
 // The spelled-out shape "m x n x k".
@@ -35,17 +62,33 @@ inline GpuArray<uint16_t> Inputs(const InputMatrix& matrix, const Stream& stream
   return values;
 }
 
+inline bool HasEnd(Kernel kernel, GemmEnd end) {
+  return kernel.family != Kernel::Family::kWgmma || kernel.columns != 8 || !IsGated(end);
+}
+
+inline cudaError_t MultiplyBy(Kernel kernel, const uint16_t* a, int a_stride, const uint16_t* b,
+                              const GemmOutput& output, GemmShape shape, cudaStream_t stream) {
+  switch (kernel.family) {
+    case Kernel::Family::kReference:
+      return GemmByMma(a, a_stride, b, output, shape, stream);
+    case Kernel::Family::kFewRows:
+      return GemmOfFewRows(a, a_stride, b, output, shape, stream);
+    case Kernel::Family::kWgmma:
+      return GemmByWgmma(a, a_stride, b, output, shape, kernel.columns, stream);
+    case Kernel::Family::kTma:
+      return GemmByTma(a, a_stride, b, output, shape, {kernel.rows, kernel.columns, kernel.cluster},
+                       stream);
+    case Kernel::Family::kStream:
+      return GemmByStream(a, a_stride, b, output, shape, {kernel.rows, kernel.columns}, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
 // Computes C into poisoned memory, so that an output that nothing writes differs.
 inline void Multiply(Kernel kernel, const uint16_t* a, const uint16_t* b, GpuArray<float>& c,
                      GemmShape shape, const Stream& stream) {
   c.Poison(stream);
-  if (kernel.tile_n == kFewRows) {
-    GPU_CHECK(GemmOfFewRows(a, b, c.get(), shape, stream));
-  } else if (kernel.tile_n == 0) {
-    GPU_CHECK(GemmByMma(a, b, c.get(), shape, stream));
-  } else {
-    GPU_CHECK(GemmByWgmma(a, b, c.get(), shape, kernel.tile_n, stream));
-  }
+  GPU_CHECK(MultiplyBy(kernel, a, shape.k, b, SumsOf(c.get(), shape.n), shape, stream));
 }
 
 inline const uint32_t* BitsOf(const float* values) {

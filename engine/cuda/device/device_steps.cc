@@ -110,8 +110,9 @@ void DeviceSteps::Begin(const StepBatch& batch) {
   const int n = batch.n_tokens();
   const bool is_rows = uses_graphs_ && IsRows(batch);
   step_.bucket = is_rows ? BucketOf(n, model_.limits.max_step_tokens) : 0;
-  step_.n_rows = std::max(n, step_.bucket);
-  Submit([&] { return Upload(batch, step_.n_rows - n, block_); });
+  const int padding = std::max(step_.bucket - n, 0);
+  step_.counts = CountsOf(batch, padding, model_.layout);
+  Submit([&] { return Upload(batch, padding, block_); });
 }
 
 void DeviceSteps::RunLayers(int from, int to) {
@@ -120,8 +121,10 @@ void DeviceSteps::RunLayers(int from, int to) {
 
 absl::Status DeviceSteps::LaunchLayers(int from, int to) {
   if (from == 0) {
-    RETURN_IF_ERROR(device_.Launch(compute_, BeginArguments::kName,
-                                   BeginArguments{block_, sampled_, state_, step_.n_rows}));
+    const BlockCounts& counts = step_.counts;
+    const BeginArguments begin{block_,          sampled_,        state_,         counts.n_tokens,
+                               counts.n_pieces, counts.n_logits, counts.n_scored};
+    RETURN_IF_ERROR(device_.Launch(compute_, BeginArguments::kName, begin));
   }
   for (int layer = from; layer < to; ++layer) {
     RETURN_IF_ERROR(device_.Launch(compute_, LayerArguments::kName,
@@ -229,7 +232,8 @@ void DeviceSteps::BeginSlice(const StepBatch& batch) {
   Submit([&]() -> absl::Status {
     RETURN_IF_ERROR(Upload(batch, 0, slice_block_));
     return device_.Launch(compute_, BeginSliceArguments::kName,
-                          BeginSliceArguments{slice_block_, state_});
+                          BeginSliceArguments{slice_block_, state_, batch.n_tokens(),
+                                              static_cast<int32_t>(batch.logit_rows.size())});
   });
 }
 

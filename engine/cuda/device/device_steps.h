@@ -14,6 +14,7 @@
 
 #include "engine/cuda/device/device.h"
 #include "engine/cuda/device/device_timeline.h"
+#include "engine/cuda/device/metadata_block.h"
 #include "engine/cuda/device/slot_pool.h"
 #include "engine/cuda/device/step_kernels.h"
 #include "engine/step/backend.h"
@@ -59,8 +60,8 @@ class DeviceSteps {
   };
   // Rows and layers of the step submitted last.
   struct Step {
-    int n_rows = 0;  // with padding
-    int bucket = 0;  // 0: launched kernel by kernel
+    BlockCounts counts{};  // with padding
+    int bucket = 0;        // 0: launched kernel by kernel
   };
 
   // Submits what `call` gives to the device, as one fence; nothing once the device is lost.

@@ -42,7 +42,8 @@ struct BeginArguments {
   const std::byte* block = nullptr;
   const int32_t* sampled = nullptr;
   KernelState state{};
-  int32_t n_rows = 0;  // that it was launched for: the block has as many
+  // That it was launched for: the block has as many. Its pages differ between launches of a graph.
+  int32_t n_rows = 0, n_pieces = 0, n_logits = 0, n_scored = 0;
 };
 // A layer of the step; the last one also computes the logits of the rows that want them.
 struct LayerArguments {
@@ -83,6 +84,7 @@ struct BeginSliceArguments {
   static constexpr const char* kName = "begin_slice";
   const std::byte* block = nullptr;
   KernelState state{};
+  int32_t n_rows = 0, n_logits = 0;
 };
 // A part of a layer of the slice (Backend).
 struct SlicePartArguments {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kWarp = 32, kWarpgroup = 128;
 constexpr size_t kStackBytes = 256 << 10;
+constexpr int kSeveral = 1 << 20;       // in place of a thread
 constexpr float kHidden = 0.12345679f;  // stands where sums are not known yet
 
 EmulatedBlock* running = nullptr;  // makecontext passes no pointers
@@ -29,10 +30,12 @@ EmulatedBlock::EmulatedBlock(int n_threads, int shared_bytes, uint32_t seed)
     : threads_(n_threads),
       shared_(kSharedBase + shared_bytes),
       pieces_((kSharedBase + shared_bytes) / 16),
+      words_((kSharedBase + shared_bytes) / 4),
       random_(seed),
       warps_((n_threads + kWarp - 1) / kWarp),
       warpgroups_((n_threads + kWarpgroup - 1) / kWarpgroup),
       warp_operands_(warps_.size()),
+      warp_exchanges_(warps_.size()),
       arriving_(warpgroups_.size()),
       open_operations_(warpgroups_.size()),
       operation_groups_(warpgroups_.size()) {
@@ -131,6 +134,7 @@ void EmulatedBlock::StartCopy(uint32_t target, const uint16_t* source, bool is_t
   Piece* piece = PieceAt(target);
   if (piece == nullptr) return;
   *piece = {};  // from now on its bytes may change
+  for (int i = 0; i < 4; ++i) words_[target / 4 + i] = {};
   const bool is_allowed = std::any_of(sources_.begin(), sources_.end(), [&](const auto& values) {
     return source >= values.data() && source + 8 <= values.data() + values.size();
   });
@@ -169,14 +173,92 @@ void EmulatedBlock::WaitForCopies(int max_groups) {
   }
 }
 
-uint32_t EmulatedBlock::LoadShared(uint32_t address) {
+void EmulatedBlock::CheckLoad(uint32_t address, int thread) {
+  Word& word = words_[address / 4];
+  if (word.writer >= 0) {
+    if (word.writer != thread && word.write_round == barrier_.round)
+      Complain("a load of what no barrier has passed");
+    word.reader = word.read_round == barrier_.round && word.reader != thread ? kSeveral : thread;
+    word.read_round = barrier_.round;
+    return;
+  }
   const Piece* piece = PieceAt(address);
-  if (piece == nullptr) return 0;
   if (!piece->is_written) {
     Complain("a load of what no copy has brought, or a later one overwrites");
   } else if (!piece->is_visible) {
     Complain("a load of what no barrier has passed");
   }
+}
+
+void EmulatedBlock::StoreShared(uint32_t address, uint32_t value) {
+  if (PieceAt(address) == nullptr) return;
+  Word& word = words_[address / 4];
+  if (word.read_round == barrier_.round && word.reader != thread_)
+    Complain("a store to what another thread loads before the next barrier");
+  if (word.write_round == barrier_.round && word.writer != thread_)
+    Complain("two threads store to one place");
+  word.writer = thread_;
+  word.write_round = barrier_.round;
+  std::memcpy(&shared_[address], &value, sizeof value);
+}
+
+int EmulatedBlock::AddShared(uint32_t address, int value) {
+  if (PieceAt(address) == nullptr) return 0;
+  Word& word = words_[address / 4];
+  if (word.writer < 0) Complain("an addition to what nothing has stored");
+  word.writer = kSeveral;
+  word.write_round = barrier_.round;
+  int before;
+  std::memcpy(&before, &shared_[address], sizeof before);
+  const int after = before + value;
+  std::memcpy(&shared_[address], &after, sizeof after);
+  return before;
+}
+
+uint32_t EmulatedBlock::Shuffle(uint32_t value, int lane) {
+  const int warp = thread_ / kWarp;
+  WarpExchange& exchange = warp_exchanges_[warp];
+  uint32_t result = 0;
+  exchange.results[thread_ % kWarp] = &result;
+  exchange.values[thread_ % kWarp] = value;
+  exchange.sources[thread_ % kWarp] = lane;
+  Meet(warps_[warp], kWarp, [&] {
+    for (int i = 0; i < kWarp; ++i)
+      *exchange.results[i] = exchange.values[exchange.sources[i] % kWarp];
+  });
+  return result;
+}
+
+// Lane l brings the address of row l % 8 of matrix l / 8, and gets of each matrix two values: of
+// row l / 4 from column 2 * (l % 4) on; transposed, of column l / 4 from that row on.
+void EmulatedBlock::LoadMatrices(uint32_t (&values)[4], uint32_t address, bool is_transposed) {
+  const int warp = thread_ / kWarp;
+  if (address % 16 != 0) Complain("a row of a matrix that 16 bytes do not align");
+  WarpExchange& exchange = warp_exchanges_[warp];
+  exchange.results[thread_ % kWarp] = values;
+  exchange.values[thread_ % kWarp] = address;
+  Meet(warps_[warp], kWarp, [&] {
+    for (const uint32_t row : exchange.values) {
+      if (PieceAt(row) == nullptr) return;
+      for (int i = 0; i < 4; ++i) CheckLoad(row + 4 * i, kSeveral);
+    }
+    for (int i = 0; i < kWarp * 4; ++i) {
+      const int lane = i / 4, matrix = i % 4;
+      uint16_t pair[2];
+      for (int j = 0; j < 2; ++j) {
+        const int row = is_transposed ? lane % 4 * 2 + j : lane / 4;
+        const int column = is_transposed ? lane / 4 : lane % 4 * 2 + j;
+        std::memcpy(&pair[j], &shared_[exchange.values[matrix * 8 + row] + column * 2],
+                    sizeof pair[j]);
+      }
+      exchange.results[lane][matrix] = uint32_t{pair[1]} << 16 | pair[0];
+    }
+  });
+}
+
+uint32_t EmulatedBlock::LoadShared(uint32_t address) {
+  if (PieceAt(address) == nullptr) return 0;
+  CheckLoad(address, thread_);
   uint32_t value;
   std::memcpy(&value, &shared_[address], sizeof value);
   return value;

@@ -21,7 +21,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/tensor_map.h"
+
 namespace baton {
+
+// A tensor map of the emulation (engine/cuda/tensor_map.h), of boxes of so many rows and columns of
+// 64 values.
+TensorMap EmulatedTensorMap(const uint16_t* values, int n_rows, int k, int stride, int box_rows,
+                            int box_columns);
 
 struct ThreadIndex {
   unsigned x = 0, y = 0, z = 0;
@@ -45,6 +52,8 @@ class EmulatedBlock {
   static EmulatedBlock& Now();
   ThreadIndex thread_index() const { return {static_cast<unsigned>(thread_), 0, 0}; }
   ThreadIndex block_index() const { return block_; }
+  ThreadIndex grid_size() const { return grid_; }
+  void set_grid_size(ThreadIndex grid) { grid_ = grid; }
 
   // ---- primitives, called by kernels ----
   uint32_t SharedBase() const { return kSharedBase; }
@@ -53,12 +62,24 @@ class EmulatedBlock {
   void CommitCopies();
   void WaitForCopies(int max_groups);
   uint32_t LoadShared(uint32_t address);
+  void StoreShared(uint32_t address, uint32_t value);
+  int AddShared(uint32_t address, int value);
+  // ldmatrix of four matrices of 8 rows of 16 bytes.
+  void LoadMatrices(uint32_t (&values)[4], uint32_t address, bool is_transposed);
+  // Returns the value that lane `lane` brings.
+  uint32_t Shuffle(uint32_t value, int lane);
   void ShowToWgmma();
   void Mma(float* d, const uint32_t* a, const uint32_t* b);
   void WarpgroupFence();
   void Wgmma(int n, float* d, uint64_t a, uint64_t b);
   void WarpgroupCommit();
   void WarpgroupWait(int max_groups);
+  // Those of engine/cuda/tma.cuh.
+  void InitBarrier(uint32_t address, int count);
+  void ArriveExpecting(uint32_t address, uint32_t bytes);
+  void ArriveAsWarp(uint32_t address);
+  void WaitForPhase(uint32_t address, uint32_t parity);
+  void StartBox(uint32_t target, const TensorMap& map, int x, int y, uint32_t barrier);
 
  private:
   static constexpr uint32_t kSharedBase = 0x410;
@@ -97,12 +118,36 @@ class EmulatedBlock {
     bool is_visible_to_wgmma = false;
   };
 
+  // State of 4 bytes that threads store, not copies: who stored and loaded them last, and after how
+  // many barriers.
+  struct Word {
+    int writer = -1, reader = -1;  // -1: none
+    int64_t write_round = -1, read_round = -1;
+  };
+
+  struct PhaseBarrier {
+    int count = 0;
+    int n_missing = 0;    // arrivals
+    int64_t n_bytes = 0;  // announced and not there
+    uint32_t parity = 0;  // of the phase under way
+  };
+  struct Box {
+    uint32_t target;
+    TensorMap map;
+    int x, y;
+    uint32_t barrier;
+  };
+
   static void Entry();
   void Yield();
   void Meet(Meeting& meeting, int size, const std::function<void()>& last_does);
   void Complain(const std::string& what) { complaints_.insert(what); }
   void Write(const Copy& copy, Thread& writer);
   Piece* PieceAt(uint32_t address);
+  void CheckLoad(uint32_t address, int thread);
+  PhaseBarrier* BarrierAt(uint32_t address);
+  void EndPhase(PhaseBarrier& barrier);
+  void WriteBox(const Box& box, bool is_last_time);
   // Reads row `row` at `column` of a tile as wgmma does.
   uint16_t ReadOperand(uint64_t descriptor, int row, int column);
   void Execute(const Operation& operation, int warpgroup);
@@ -110,11 +155,14 @@ class EmulatedBlock {
   std::vector<Thread> threads_;
   std::vector<uint8_t> shared_;
   std::vector<Piece> pieces_;  // of 16 bytes
+  std::vector<Word> words_;    // of 4 bytes
   std::vector<std::span<const uint16_t>> sources_;
   std::mt19937 random_;
   std::set<std::string> complaints_;
   std::function<void()> body_;
-  ThreadIndex block_;
+  ThreadIndex block_, grid_;
+  std::map<uint32_t, PhaseBarrier> phase_barriers_;
+  std::vector<Box> boxes_;  // under way
   ucontext_t main_ = {};
   int thread_ = 0;
   int64_t n_events_ = 0;  // that let others go on
@@ -127,6 +175,12 @@ class EmulatedBlock {
     const uint32_t* b[32];
   };
   std::vector<WarpOperands> warp_operands_;
+  struct WarpExchange {
+    uint32_t* results[32];
+    uint32_t values[32];
+    int sources[32];
+  };
+  std::vector<WarpExchange> warp_exchanges_;
   // By warpgroup.
   std::vector<Operation> arriving_;
   std::vector<std::vector<Operation>> open_operations_;

@@ -14,7 +14,10 @@
 // The kernels include it.
 #include "engine/cuda/gemm_few.cuh"
 #include "engine/cuda/gemm_mma.cuh"
+#include "engine/cuda/gemm_stream.cuh"
+#include "engine/cuda/gemm_tma.cuh"
 #include "engine/cuda/gemm_wgmma.cuh"
+#include "engine/numerics/gelu.h"
 
 namespace baton {
 namespace {
@@ -67,18 +70,58 @@ Product RunGrid(const Prediction& shape, int columns, int rows, int n_threads, i
   return product;
 }
 
+// The sums of a kernel, without an end of their own.
+template <auto kKernel>
+void SumsBy(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape) {
+  kKernel(a, shape.k, b, SumsOf(c, shape.n), shape);
+}
+
 Product ByMma(const Prediction& shape, uint32_t seed) {
-  return RunGrid(shape, kBlockColumns, 16, kWarps * 32, 0, seed, GemmMmaKernel);
+  return RunGrid(shape, kBlockColumns, 16, kWarps * 32, 0, seed, SumsBy<GemmMmaKernel>);
 }
 template <int kTileM>
 Product OfFewRows(const Prediction& shape, uint32_t seed) {
   return RunGrid(shape, kWeightRows, kTileM, kFewThreads, kFewSharedBytes<kTileM>, seed,
-                 GemmFewMmaKernel<kTileM>);
+                 SumsBy<GemmFewMmaKernel<kTileM>>);
 }
 template <int kTileN>
 Product ByWgmma(const Prediction& shape, uint32_t seed) {
   return RunGrid(shape, kTileN, kTileM, kThreads, kSharedBytes<kTileN>, seed,
-                 GemmWgmmaKernel<kTileN>);
+                 SumsBy<GemmWgmmaKernel<kTileN>>);
+}
+
+// Runs `n_blocks` blocks of a kernel that stays; `columns` of boxes, `rows` of each matrix.
+template <typename Kernel>
+Product RunStaying(Kernel kernel, const Prediction& shape, int n_blocks, int n_threads,
+                   int shared_bytes, int a_rows, int b_rows, int columns, uint32_t seed) {
+  Matrix a(shape, 1, shape.m), b(shape, 2, shape.n);
+  std::vector<float> c(static_cast<size_t>(shape.m) * shape.n, __builtin_bit_cast(float, kPoison));
+  const TensorMap a_map = EmulatedTensorMap(a.values(), shape.m, shape.k, shape.k, a_rows, columns);
+  const TensorMap b_map = EmulatedTensorMap(b.values(), shape.n, shape.k, shape.k, b_rows, columns);
+  Product product;
+  for (int x = 0; x < n_blocks; ++x) {
+    EmulatedBlock block(n_threads, shared_bytes, seed++);
+    block.set_grid_size({static_cast<unsigned>(n_blocks), 1, 1});
+    product.complaints.merge(block.Run({static_cast<unsigned>(x), 0, 0}, [&] {
+      kernel(a_map, b_map, SumsOf(c.data(), shape.n), {shape.m, shape.n, shape.k});
+    }));
+  }
+  for (const float value : c) product.bits.push_back(__builtin_bit_cast(uint32_t, value));
+  return product;
+}
+
+template <int kRows, int kWarps>
+Product ByStream(const Prediction& shape, uint32_t seed) {
+  using Tile = StreamTile<kRows, kWarps>;
+  return RunStaying(GemmStreamMmaKernel<kRows, kWarps>, shape,
+                    std::min(3, (shape.n + Tile::kWeights - 1) / Tile::kWeights), Tile::kThreads,
+                    Tile::kSharedBytes, kRows, Tile::kWeights, Tile::kDepth, seed);
+}
+template <int kGroups, int kTileN>
+Product ByTma(const Prediction& shape, uint32_t seed) {
+  using Tile = TmaTile<kGroups, kTileN>;
+  return RunStaying(GemmTmaWgmmaKernel<kGroups, kTileN, 1>, shape, 2, Tile::kThreads,
+                    Tile::kSharedBytes, Tile::kRows, kTileN, 1, seed);
 }
 
 // Returns the small ones of the distribution whose sums depend most on their order.
@@ -109,6 +152,11 @@ TEST_CASE("few rows, 8: outputs have the predicted digests") { CheckAll(OfFewRow
 TEST_CASE("few rows, 16: outputs have the predicted digests") { CheckAll(OfFewRows<16>); }
 TEST_CASE("few rows, 32: outputs have the predicted digests") { CheckAll(OfFewRows<32>); }
 TEST_CASE("few rows, 64: outputs have the predicted digests") { CheckAll(OfFewRows<64>); }
+TEST_CASE("stream 8/1: outputs have the predicted digests") { CheckAll(ByStream<8, 1>); }
+TEST_CASE("stream 16/2: outputs have the predicted digests") { CheckAll(ByStream<16, 2>); }
+TEST_CASE("stream 64/4: outputs have the predicted digests") { CheckAll(ByStream<64, 4>); }
+TEST_CASE("tma 64 x 64: outputs have the predicted digests") { CheckAll(ByTma<1, 64>); }
+TEST_CASE("tma 128 x 128: outputs have the predicted digests") { CheckAll(ByTma<2, 128>); }
 TEST_CASE("wgmma n8: outputs have the predicted digests") { CheckAll(ByWgmma<8>); }
 TEST_CASE("wgmma n64: outputs have the predicted digests") { CheckAll(ByWgmma<64>); }
 TEST_CASE("wgmma n128: outputs have the predicted digests") { CheckAll(ByWgmma<128>); }
@@ -120,6 +168,87 @@ TEST_CASE("wgmma n256: one shape at several orders of threads and copies") {
     const Product product = ByWgmma<256>(shape, seed);
     CHECK(product.complaints == std::set<std::string>{});
     CHECK(product.bits == expected);
+  }
+}
+
+// ---- ends ----
+
+bf16 EndOf(GemmEnd end, float sum, bf16 x) {
+  const float rounded = RoundBf16(sum);
+  if (end == GemmEnd::kAdd) return FloatToBf16(Bf16ToFloat(x) + rounded);
+  return FloatToBf16(end == GemmEnd::kGelu ? Gelu(rounded) : rounded);
+}
+
+bf16 GatedEndOf(GemmEnd end, float gate_sum, float up_sum) {
+  const float gate = RoundBf16(gate_sum), up = RoundBf16(up_sum);
+  return FloatToBf16((end == GemmEnd::kSwiGlu ? Silu(gate) : GeluTanh(gate)) * up);
+}
+
+// Outputs with `guard` values behind each row, which stay as they are.
+template <auto kKernel>
+void CheckEnd(GemmEnd end, Prediction shape, int guard, bool has_bias, int columns, int rows,
+              int n_threads, int shared_bytes) {
+  const int width = IsGated(end) ? shape.n / 2 : shape.n, stride = width + guard;
+  Matrix a(shape, 1, shape.m), b(shape, 2, shape.n);
+  std::vector<float> bias;
+  for (int i = 0; i < shape.n; ++i) bias.push_back(static_cast<float>(i % 7) - 2.3f);
+  std::vector<uint32_t> expected(static_cast<size_t>(shape.m) * stride, kPoison);
+  if (!IsFp32(end))
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] = Mix(static_cast<uint32_t>(i)) >> 18;
+  std::vector<float> fp32(expected.size(), __builtin_bit_cast(float, kPoison));
+  std::vector<uint16_t> halves(expected.begin(), expected.end());
+  const std::vector<uint32_t> sums = PredictedProduct(shape);
+  const auto sum = [&](int row, int column) {
+    const float value =
+        __builtin_bit_cast(float, sums[static_cast<size_t>(row) * shape.n + column]);
+    return has_bias ? value + bias[column] : value;
+  };
+  for (int row = 0; row < shape.m; ++row) {
+    for (int column = 0; column < width; ++column) {
+      uint32_t& value = expected[static_cast<size_t>(row) * stride + column];
+      const int gate = column / 8 * 16 + column % 8;
+      value = IsFp32(end)    ? __builtin_bit_cast(uint32_t, sum(row, column))
+              : IsGated(end) ? GatedEndOf(end, sum(row, gate), sum(row, gate + 8))
+                             : EndOf(end, sum(row, column), static_cast<bf16>(value));
+    }
+  }
+  const GemmOutput output{end, fp32.data(), halves.data(), stride,
+                          has_bias ? bias.data() : nullptr};
+  for (int y = 0; y < (shape.m + rows - 1) / rows; ++y) {
+    for (int x = 0; x < (shape.n + columns - 1) / columns; ++x) {
+      EmulatedBlock block(n_threads, shared_bytes, 5);
+      block.AllowSource(a.span());
+      block.AllowSource(b.span());
+      CHECK(block.Run({static_cast<unsigned>(x), static_cast<unsigned>(y), 0}, [&] {
+        kKernel(a.values(), shape.k, b.values(), output, {shape.m, shape.n, shape.k});
+      }) == std::set<std::string>{});
+    }
+  }
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (!IsFp32(end)) fp32[i] = __builtin_bit_cast(float, static_cast<uint32_t>(halves[i]));
+  size_t n_differing = 0;
+  for (size_t i = 0; i < expected.size(); ++i)
+    n_differing += __builtin_bit_cast(uint32_t, fp32[i]) != expected[i];
+  INFO("end " << static_cast<int>(end) << ", n " << shape.n << ", guard " << guard);
+  CHECK(n_differing == 0);
+}
+
+TEST_CASE("ends: outputs are those of the CPU's functions, and nothing else is written") {
+  for (const GemmEnd end : {GemmEnd::kSums, GemmEnd::kFp32, GemmEnd::kBf16, GemmEnd::kAdd,
+                            GemmEnd::kGelu, GemmEnd::kSwiGlu, GemmEnd::kGeGlu}) {
+    for (const int guard : {0, 3, 8}) {
+      for (const bool has_bias : {false, true}) {
+        const int n = IsGated(end) ? 80 : guard == 8 ? 75 : 66;
+        const Prediction shape{Distribution::kNormal, 41, 21, n, 64};
+        CheckEnd<GemmMmaKernel>(end, shape, guard, has_bias, kBlockColumns, 16, kWarps * 32, 0);
+        CheckEnd<GemmFewMmaKernel<8>>(end, shape, guard, has_bias, kWeightRows, 8, kFewThreads,
+                                      kFewSharedBytes<8>);
+        CheckEnd<GemmFewMmaKernel<32>>(end, shape, guard, has_bias, kWeightRows, 32, kFewThreads,
+                                       kFewSharedBytes<32>);
+        CheckEnd<GemmWgmmaKernel<64>>(end, shape, guard, has_bias, 64, kTileM, kThreads,
+                                      kSharedBytes<64>);
+      }
+    }
   }
 }
 
