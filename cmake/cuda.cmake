@@ -3,6 +3,7 @@
 # is enabled: a machine without a compiler configures as before, and nothing is probed.
 set(BATON_CUDA "AUTO" CACHE STRING "AUTO, ON or OFF: build the CUDA plugin where a compiler is found")
 set(BATON_CUDA_ROOT "" CACHE PATH "Folder of CUDA 13.0 with bin/nvcc; empty: looks in the usual places")
+option(BATON_PACKAGE_CUDA "Packages have the CUDA plugin" OFF)
 set(BATON_NVCC "")
 set(BATON_CUDA_PINNED OFF)  # the very compiler of scripts/cuda_tools.txt, by which tables of registers are kept
 if(NOT BATON_CUDA STREQUAL "OFF" AND NOT BATON_SANITIZE)  # sanitizers do not see kernels

@@ -4,9 +4,11 @@
 #   tools/gpu_check.sh [--out DIR] [--quick] [--only STAGE]
 #     --out DIR        results.jsonl, log.txt; build/gpu_check if not told
 #     --quick          fewer shapes, about a minute
-#     --only STAGE     S0, S1, or one part such as S1.c
+#     --only STAGE     S0 to S6, or one part such as S1.c
 #     --require-gpu    a machine without a GPU that can serve is a failure
 #     --program FILE   baton_gpu_check; build/release/baton_gpu_check if not told
+#     --baton FILE     for S3, with libbaton_cuda.so beside it; build/release/baton if not told
+#     --engine FILE    for S3, baton_gpu_engine_check; that of build/release/tests/engine if not told
 #     --build          compiles it here, with nvcc and g++ (under 2 minutes)
 #     --cuda DIR       folder of CUDA 13 for --build
 #     --lib-dir DIR    folder of libcublasLt.so.13; that of python3's wheels, else the system's, if not told
@@ -15,19 +17,21 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Parts and the seconds each may take, the most telling first; together under 9 minutes.
-parts="S0.gpu:10 S1.e:40 S1.a:30 S1.b:20 S1.d:40 S1.k:20 S0.memory:30 S0.matrix:30 S0.link:30 S0.host:60 S1.f:15
-  S1.h:15 S2.attention:40 S2.gemm:40 S2.rows:40 S2.sample:40 S1.c:180 S4.steps:60"
+# Parts and the seconds each may take, the most telling first: about a third of that is what they need.
+parts="S0.gpu:10 S1.e:15 S1.a:15 S1.b:10 S1.d:15 S1.k:10 S2.attention:30 S2.gemm:30 S2.rows:15 S2.sample:15
+  S3.oracle:15 S3.cpu:15 S3.batches:15 S3.orders:40 S0.memory:15 S0.matrix:15 S0.link:15 S0.host:20 S1.f:10 S1.h:10
+  S4.steps:25 S3.serve:80 S6.memcheck:20 S6.racecheck:20 S1.c:25 S5.peers:60"
 deadline=570  # parts that would begin later are left out
 
 out=build/gpu_check quick="" only="" require="" program="" build="" cuda="" lib_dir="" time_out=""
+baton=build/release/baton engine=build/release/tests/engine/baton_gpu_engine_check
 refuse() { echo "gpu_check: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=--quick ;;
     --require-gpu) require=1 ;;
     --build) build=1 ;;
-    --out | --only | --program | --cuda | --lib-dir | --time-out)
+    --out | --only | --program | --baton | --engine | --cuda | --lib-dir | --time-out)
       [ $# -ge 2 ] || refuse "$1 needs a value"
       name=${1#--}
       printf -v "${name//-/_}" %s "$2"
@@ -70,7 +74,7 @@ compile() {
   for unit in engine/cuda/*.cu engine/cuda/check/*.cu; do
     sh engine/cuda/compile.sh "$nvcc" . "$unit" "$folder/$(basename "$unit").o" & pids+=($!)
   done
-  for unit in engine/cuda/plugin.cc engine/cuda/step_model.cc engine/cuda/check/*.cc "$folder/source_id.cc"; do
+  for unit in engine/cuda/{gemm_choice,plugin,step_model}.cc engine/cuda/check/*.cc "$folder/source_id.cc"; do
     g++ -std=c++20 -O2 -I. -isystem "$root/include" -c "$unit" -o "$folder/$(basename "$unit").o" & pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || refuse "--build: a file did not compile (see above)"; done
@@ -117,14 +121,39 @@ for part in "${chosen[@]}"; do
     add "$name" SKIP "the part" "no time was left"
     continue
   fi
+  lines=$results
+  case $name in
+    S3.serve) needs=$baton command=(python3 tools/gpu_serve_check.py --baton "$baton") ;;
+    S3.*)  # prints text
+      needs=$engine lines=$log
+      command=("$engine" "$(dirname "$baton")/libbaton_cuda.so" "[${name#S3.}]") ;;
+    S6.*)
+      needs=compute-sanitizer lines=$log
+      command=(compute-sanitizer --tool "${name#S6.}" --error-exitcode 1 "$engine" "$(dirname "$baton")/libbaton_cuda.so"
+        "[short]") ;;
+    S5.peers) needs=python3 command=(python3 tools/gpu_peers.py) ;;
+    *)
+      needs=$program
+      command=("$program" "$name" --predictions tests/data/golden/cuda-sm90-gemm.txt $quick
+        ${lib_dir:+--lib-dir "$lib_dir"}) ;;
+  esac
+  if ! command -v "$needs" >/dev/null; then
+    add "$name" SKIP "the part" "there is no $needs"
+    continue
+  fi
   echo "== $name" | tee -a "$log"
-  timeout -k 5 "$seconds" "$program" "$name" --predictions tests/data/golden/cuda-sm90-gemm.txt $quick \
-    ${lib_dir:+--lib-dir "$lib_dir"} >>"$results" 2>"$out/stderr"
+  timeout -k 5 "$seconds" "${command[@]}" >>"$lines" 2>"$out/stderr"
   status=$?
   cat "$out/stderr" >>"$log"
+  if [ "$lines" = "$log" ]; then
+    case $status in
+      0) add "$name" PASS "the part" "$(tail -2 "$log")" ;;
+      1 | 42) add "$name" FAIL "the part" "$(grep -A3 FAILED "$log" | tail -4)" ;;
+    esac
+  fi
   [ -z "$(tail -c 1 "$results")" ] || sed -i '$d' "$results"  # a line that a dying part has not ended
   case $status in
-    0 | 1) ;;  # 1: a line says what failed
+    0 | 1 | 42) ;;  # 1: a line says what failed
     124 | 137) add "$name" FAIL "the part" "time-out after $seconds s" ;;
     *) add "$name" FAIL "the part" "ended with $status: $(tail -1 "$out/stderr")" ;;
   esac

@@ -19,7 +19,7 @@ SHAPES = {"1B": dict(hidden_size=2048, num_hidden_layers=16, num_attention_heads
 
 def tell(name, shape, value, unit, verdict="INFO", note=""):
     print(json.dumps({"part": "S5.peers", "name": name, "shape": shape, "value": value, "unit": unit,
-                      "verdict": verdict, "note": note}), flush=True)
+                      "verdict": verdict, "note": note}, separators=(",", ":")), flush=True)
 
 
 def median_ms(torch, call, repeats=10):

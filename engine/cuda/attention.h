@@ -27,7 +27,7 @@ struct AttentionShape {
   int n_heads = 0, n_kv_heads = 0;
   int row = 0;      // 64 or 128: values of a head, zeros behind head_dim
   int window = 0;   // keys that a query sees, itself included; 0: all
-  float scale = 0;  // of the scores
+  float scale = 0;  // of the scores, above 0
 };
 
 // Lists that PrepareAttention makes, and partial results. Memory of the GPU.
@@ -52,11 +52,15 @@ struct AttentionRange {
 cudaError_t PrepareAttention(const int32_t* block, AttentionRange range,
                              const AttentionShape& shape, AttentionWork work, cudaStream_t stream);
 
+// Which kernel computes pieces with more than one row; both have the same bits.
+enum class ChunkKernel { kWarpgroups, kMma };
+
 // q, out: (rows of the range, n_heads * row) bf16, q after RoPE; row 0 is row `from` of the block.
 // The keys of the rows themselves are in the pages already.
 cudaError_t Attend(const int32_t* block, AttentionRange range, const uint16_t* q,
                    const KvPlaneView& kv, const AttentionShape& shape, AttentionWork work,
-                   uint16_t* out, cudaStream_t stream);
+                   uint16_t* out, cudaStream_t stream,
+                   ChunkKernel chunk_kernel = ChunkKernel::kWarpgroups);
 
 std::vector<KernelLaunch> AttentionLaunches();
 

@@ -1,53 +1,23 @@
-// Attention of pieces with more than one row. Each warp has 16 M-rows; tiles of keys and values
-// come through a ring of two stages, queries lie in shared memory, too. Totals over segments lie in
-// shared memory, where each thread has its own. Device code: nothing of CUDA's runtime, so that
-// tests can run it on an emulated block of threads.
+// Attention of pieces with more than one row, by mma.sync: the reference of the kernel in
+// attention_warpgroup.cuh, which has the same bits. Each warp has 16 M-rows; tiles of keys and
+// values come through a ring of two stages, queries lie in shared memory, too. Totals over segments
+// lie in shared memory, where each thread has its own. Device code: nothing of CUDA's runtime, so
+// that tests can run it on an emulated block of threads.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/cuda/attention_tile.cuh"
+#include "engine/cuda/attention_query.cuh"
 
 namespace baton {
 namespace {
 
 template <int kRow, int kWarps>
 constexpr int kChunkTotalBytes = kWarps * 16 * kRow * 4;
-template <int kRow, int kWarps>
-constexpr int kQueryBytes = kWarps * 16 * kRow * 2;
-
 // 128 bytes more, because the first stage begins at a multiple of 128.
 template <int kRow, int kWarps>
 constexpr int kChunkSharedBytes =
     128 + 4 * kTileBytes<kRow> + kQueryBytes<kRow, kWarps> + kChunkTotalBytes<kRow, kWarps>;
-
-// Returns which head of q and out an M-row of the block's tile is, counted over all rows; -1: none.
-__device__ __forceinline__ int HeadOfRow(const AttentionPass& pass, const AttentionItem& item,
-                                         const HeadBlock& heads, int row) {
-  const int token = row / pass.heads, head = row % pass.heads;
-  if (token >= item.more || head >= heads.n) return -1;
-  return (item.row - pass.from + token) * pass.n_heads + heads.first + head;
-}
-
-// Returns the address of 16-byte piece `column` of an M-row's query.
-template <int kWarps>
-__device__ __forceinline__ uint32_t PieceOfQuery(uint32_t queries, int row, int column) {
-  return queries + column / 8 * kWarps * 16 * 128 + row * 128 + ((column ^ row) & 7) * 16;
-}
-
-// Starts the copies of the queries of the block's tile; what is no row becomes zeros.
-template <int kRow, int kWarps>
-__device__ __forceinline__ void CopyQueries(uint32_t target, const AttentionPass& pass,
-                                            const AttentionItem& item, const HeadBlock& heads) {
-  constexpr int kColumns = kRow / 8;
-  const int column = threadIdx.x % kColumns;
-#pragma unroll 1
-  for (int row = threadIdx.x / kColumns; row < kWarps * 16; row += kWarps * 32 / kColumns) {
-    const int at = HeadOfRow(pass, item, heads, row);
-    CopyPiece(PieceOfQuery<kWarps>(target, row, column),
-              pass.q + int64_t{at < 0 ? 0 : at} * kRow + column * 8, at >= 0);
-  }
-}
 
 template <int kRow, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPass pass) {
@@ -55,8 +25,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
   if (static_cast<int>(blockIdx.x) >= pass.lists.counts[0]) return;
   const AttentionItem item = pass.lists.chunks[blockIdx.x];
   const HeadBlock heads = HeadsOf(pass, blockIdx.y);
-  const KeySource source =
-      SourceOf<kRow>(pass, ViewOf(pass.block), item, heads.kv_head, item.position + item.more - 1);
+  const KeySource source = SourceOf<kRow>(pass, item, heads.kv_head, item.position + item.more - 1);
   const int first_tile = source.first / kTileKeys, last_tile = source.last / kTileKeys;
   const uint32_t ring = (SharedBase() + 127u) & ~127u;
   const uint32_t queries = ring + 4 * kTileBytes<kRow>;
@@ -114,11 +83,6 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
       float alpha[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < kTileKeys / 8; ++i) {
-          scores[i][2 * half] = scores[i][2 * half] * pass.factor;
-          scores[i][2 * half + 1] = scores[i][2 * half + 1] * pass.factor;
-        }
         // Most tiles are seen by all rows.
         if (position[half] - begin < kTileKeys - 1 || first[half] > begin - 2 * t)
           Hide(scores, half, first[half] - begin, position[half] - begin);
@@ -126,7 +90,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
 #pragma unroll
         for (int i = 0; i < kTileKeys / 8; ++i)
           max = Greater(max, Greater(scores[i][2 * half], scores[i][2 * half + 1]));
-        alpha[half] = Weigh<4>(scores, half, Greater(state[half].max, MaxOfQuad(max)), state[half]);
+        alpha[half] = Weigh<4>(scores, half, Greater(state[half].max, MaxOfQuad(max)), pass.factor,
+                               state[half]);
       }
 #pragma unroll
       for (int i = 0; i < kRow / 8; ++i) {
@@ -152,7 +117,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
 #pragma unroll
       for (int i = 0; i < 4; ++i) quarters[i] = SumOfQuad(state[half].weights[i]);
       factors[half] = Fold(total[half], state[half].max,
-                           ((quarters[0] + quarters[1]) + quarters[2]) + quarters[3]);
+                           ((quarters[0] + quarters[1]) + quarters[2]) + quarters[3], pass.factor);
       state[half] = {};
     }
 #pragma unroll
@@ -162,8 +127,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
       for (int i = 0; i < kRow / 4; ++i) {
         const int j = 2 * half + i % 2;
         const uint32_t place = totals + (i / 2 * 4 + j) * kThreads * 4;
-        StoreSharedFloat(place, LoadSharedFloat(place) * factors[half].total +
-                                    sums[i / 2][j] * factors[half].segment);
+        StoreSharedFloat(place, Folded(LoadSharedFloat(place), sums[i / 2][j], factors[half]));
       }
     }
 #pragma unroll
@@ -178,11 +142,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1) AttendChunkKernel(AttentionPas
     const int at = HeadOfRow(pass, item, heads, row + 8 * half);
     if (at < 0) continue;
     uint16_t* out = pass.out + int64_t{at} * kRow + 2 * t;
+    const float inverse = Quotient(1.0f, total[half].weight);
 #pragma unroll
     for (int i = 0; i < kRow / 8; ++i) {
       const uint32_t place = totals + (4 * i + 2 * half) * kThreads * 4;
-      *reinterpret_cast<uint32_t*>(out + i * 8) = Outputs(
-          LoadSharedFloat(place), LoadSharedFloat(place + kThreads * 4), total[half].weight);
+      *reinterpret_cast<uint32_t*>(out + i * 8) =
+          Outputs(LoadSharedFloat(place), LoadSharedFloat(place + kThreads * 4), inverse);
     }
   }
 }

@@ -6,6 +6,8 @@
 
 #include "engine/cuda/attention.h"
 #include "engine/cuda/attention_chunk.h"
+#include "engine/cuda/attention_warpgroup.h"
+#include "engine/cuda/dependent_launch.h"
 
 namespace baton {
 namespace {
@@ -20,7 +22,7 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 bool IsValid(const AttentionShape& shape) {
   return shape.n_kv_heads > 0 && shape.n_heads > 0 && shape.n_heads % shape.n_kv_heads == 0 &&
-         (shape.row == 64 || shape.row == 128) && shape.window >= 0;
+         (shape.row == 64 || shape.row == 128) && shape.window >= 0 && shape.scale > 0;
 }
 
 // Where the parts of the work memory begin.
@@ -39,7 +41,7 @@ WorkLayout LayoutOf(int max_rows, const AttentionShape& shape) {
   layout.rows = layout.chunks + list_bytes;
   layout.finished = layout.rows + list_bytes;
   layout.partials = layout.finished + Aligned(max_rows * n_blocks * 4);
-  layout.slot_bytes = n_blocks * heads * (shape.row + 2) * 4;
+  layout.slot_bytes = n_blocks * heads * (shape.row + 4) * 4;
   return layout;
 }
 
@@ -53,6 +55,10 @@ int MaxSingleRows(AttentionRange range) {
   const int rows = range.to - range.from;
   return rows > range.n_pieces ? range.n_pieces - 1 : rows;
 }
+
+// Whether each multiprocessor has one block of a single row's kernel at most, row_blocks rows and
+// head blocks together.
+bool IsAlone(int row_blocks) { return row_blocks <= kMultiprocessors / 2; }
 
 // Everything that layers of a step have in common.
 AttentionPass PassOf(const int32_t* block, AttentionRange range, const AttentionShape& shape,
@@ -69,9 +75,12 @@ AttentionPass PassOf(const int32_t* block, AttentionRange range, const Attention
   pass.heads = (pass.group + pass.head_blocks - 1) / pass.head_blocks;
   pass.factor = static_cast<float>(static_cast<double>(shape.scale) * 1.4426950408889634074);
   const int n_blocks = shape.n_kv_heads * pass.head_blocks;
-  // Two blocks of a single row's kernel fit on a multiprocessor.
+  // Two blocks of a single row's kernel fit on a multiprocessor, or one with more stages.
   const int row_blocks = std::max(1, MaxSingleRows(range) * n_blocks);
-  pass.n_splits = std::clamp((2 * kMultiprocessors + row_blocks - 1) / row_blocks, 1, kMaxSplits);
+  const int n_at_once = kMultiprocessors * (IsAlone(row_blocks) ? 1 : 2);
+  const int n_splits = (n_at_once + (IsAlone(row_blocks) ? 0 : row_blocks - 1)) / row_blocks;
+  pass.n_splits = std::clamp(n_splits, 1, kMaxSplits);
+  pass.n_shares = std::max(1, n_at_once / n_blocks);
   // Larger tiles read keys less often, where there are enough of them for all multiprocessors.
   pass.chunk_rows = 64;
   if (int64_t{MaxTiles(range, 128 / pass.heads)} * n_blocks >= kMultiprocessors)
@@ -95,14 +104,15 @@ bool IsValid(AttentionRange range, const AttentionShape& shape, AttentionWork wo
          work.bytes >= LayoutOf(work.max_rows, shape).partials;
 }
 
-template <int kRow>
+template <int kRow, int kSlots>
 cudaError_t LaunchRows(const AttentionPass& pass, int n_rows, cudaStream_t stream) {
+  constexpr int kBytes = kRowSharedBytes<kRow, kSlots>;
   const cudaError_t error = cudaFuncSetAttribute(
-      AttendRowKernel<kRow>, cudaFuncAttributeMaxDynamicSharedMemorySize, kRowSharedBytes<kRow>);
+      AttendRowKernel<kRow, kSlots>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(n_rows, pass.n_kv_heads * pass.head_blocks, pass.n_splits);
-  AttendRowKernel<kRow><<<grid, kRowThreads, kRowSharedBytes<kRow>, stream>>>(pass);
-  return cudaGetLastError();
+  const int64_t n_blocks = int64_t{pass.n_splits} * pass.n_kv_heads * pass.head_blocks;
+  return LaunchDependent(AttendRowKernel<kRow, kSlots>, {n_rows, kRowThreads, kBytes, n_blocks},
+                         stream, pass);
 }
 
 }  // namespace
@@ -120,13 +130,13 @@ int64_t AttentionListBytes(int max_rows, const AttentionShape& shape) {
 cudaError_t PrepareAttention(const int32_t* block, AttentionRange range,
                              const AttentionShape& shape, AttentionWork work, cudaStream_t stream) {
   if (!IsValid(range, shape, work)) return cudaErrorInvalidValue;
-  ListKernel<<<1, kListThreads, kListSharedBytes, stream>>>(PassOf(block, range, shape, work));
-  return cudaGetLastError();
+  return LaunchDependent(ListKernel, {1, kListThreads, kListSharedBytes}, stream,
+                         PassOf(block, range, shape, work));
 }
 
 cudaError_t Attend(const int32_t* block, AttentionRange range, const uint16_t* q,
                    const KvPlaneView& kv, const AttentionShape& shape, AttentionWork work,
-                   uint16_t* out, cudaStream_t stream) {
+                   uint16_t* out, cudaStream_t stream, ChunkKernel chunk_kernel) {
   if (!IsValid(range, shape, work)) return cudaErrorInvalidValue;
   if (kv.page_tokens != 16 && kv.page_tokens != 32 && kv.page_tokens != 64)
     return cudaErrorInvalidValue;
@@ -139,18 +149,24 @@ cudaError_t Attend(const int32_t* block, AttentionRange range, const uint16_t* q
   const int n_tiles = MaxTiles(range, pass.chunk_rows / pass.heads);
   const int n_rows = MaxSingleRows(range);
   if (n_tiles > 0) {
-    const cudaError_t error = AttendChunks(pass, shape.row, n_tiles, stream);
+    const cudaError_t error = chunk_kernel == ChunkKernel::kMma
+                                  ? AttendChunks(pass, shape.row, n_tiles, stream)
+                                  : AttendByWarpgroups(pass, shape.row, n_tiles, stream);
     if (error != cudaSuccess) return error;
   }
   if (n_rows == 0) return cudaSuccess;
-  return shape.row == 64 ? LaunchRows<64>(pass, n_rows, stream)
-                         : LaunchRows<128>(pass, n_rows, stream);
+  if (shape.row == 64) return LaunchRows<64, 6>(pass, n_rows, stream);
+  return IsAlone(n_rows * shape.n_kv_heads * pass.head_blocks)
+             ? LaunchRows<128, 6>(pass, n_rows, stream)
+             : LaunchRows<128, 3>(pass, n_rows, stream);
 }
 
 std::vector<KernelLaunch> AttentionLaunches() {
   std::vector<KernelLaunch> launches = ChunkLaunches();
-  launches.push_back({"AttendRowKernel<64>", kRowThreads, kRowSharedBytes<64>});
-  launches.push_back({"AttendRowKernel<128>", kRowThreads, kRowSharedBytes<128>});
+  for (const KernelLaunch& launch : WarpgroupLaunches()) launches.push_back(launch);
+  launches.push_back({"AttendRowKernel<64, 6>", kRowThreads, kRowSharedBytes<64, 6>});
+  launches.push_back({"AttendRowKernel<128, 3>", kRowThreads, kRowSharedBytes<128, 3>});
+  launches.push_back({"AttendRowKernel<128, 6>", kRowThreads, kRowSharedBytes<128, 6>});
   launches.push_back({"ListKernel", kListThreads, kListSharedBytes});
   return launches;
 }

@@ -8,21 +8,26 @@
 #include <cstdint>
 
 #include "engine/cuda/attention_tile.cuh"
+#include "engine/cuda/block_view.h"
+#include "engine/cuda/dependent_launch.cuh"
 
 namespace baton {
 namespace {
 
 constexpr int kRowThreads = 128;
-constexpr int kRowSlots = 3;  // of the ring: keys of a tile or values of a tile each
 
 // Behind the ring: weights (16, 128) bf16, maxima (4 warps, 16), sums of weights (4 warps, 16), and
 // whether this block is a row's last.
 constexpr int kWeightBytes = 16 * kTileKeys * 2;
 constexpr int kExchangeBytes = 4 * 16 * 4;
-// 128 bytes more, because the ring begins at a multiple of 128.
-template <int kRow>
+// kSlots: of the ring, keys of a tile or values of a tile each. 128 bytes more, because the ring
+// begins at a multiple of 128.
+template <int kRow, int kSlots>
 constexpr int kRowSharedBytes =
-    128 + kRowSlots* kTileBytes<kRow> + kWeightBytes + 2 * kExchangeBytes + 16;
+    128 + kSlots* kTileBytes<kRow> + kWeightBytes + 2 * kExchangeBytes + 16;
+// Blocks of a multiprocessor.
+template <int kRow, int kSlots>
+constexpr int kRowBlocks = kRow* kSlots > 64 * 6 ? 1 : 2;
 
 // Tiles of a block: segments first, first + step, ...
 struct TileWalk {
@@ -38,32 +43,44 @@ template <int kRow>
 __device__ __forceinline__ float* PartialOf(const AttentionPass& pass, int slot, int head_block) {
   const int64_t n_blocks = int64_t{pass.n_kv_heads} * pass.head_blocks;
   return pass.lists.partials +
-         (slot * n_blocks + head_block) * static_cast<int64_t>(pass.heads * (kRow + 2));
+         (slot * n_blocks + head_block) * static_cast<int64_t>(pass.heads * (kRow + 4));
 }
 
 // Folds the partial results of a row, ascending, and writes its outputs. All threads of the block.
 template <int kRow>
 __device__ __forceinline__ void FoldPartials(const AttentionPass& pass, const AttentionItem& item,
-                                             const HeadBlock& heads, int n_segments) {
-  constexpr int kPairs = kRow / 2;  // threads of a head, two columns each
-  const int column = static_cast<int>(threadIdx.x) % kPairs * 2;
-  for (int head = threadIdx.x / kPairs; head < heads.n; head += kRowThreads / kPairs) {
+                                             const HeadBlock& heads, int head_block,
+                                             int n_segments) {
+  constexpr int kFours = kRow / 4;  // threads of a head, four columns each
+  constexpr int kBatch = 16;        // segments that are loaded at once: each load takes long
+  const int column = static_cast<int>(threadIdx.x) % kFours * 4;
+  for (int head = threadIdx.x / kFours; head < heads.n; head += kRowThreads / kFours) {
     RowTotal total;
-    float low = 0, high = 0;
-#pragma unroll 4
-    for (int segment = 0; segment < n_segments; ++segment) {
-      const float* partial = PartialOf<kRow>(pass, item.more + segment, blockIdx.y);
-      const float* statistics = partial + pass.heads * kRow + head;
-      const float segment_low = LoadOfOthers(partial + head * kRow + column),
-                  segment_high = LoadOfOthers(partial + head * kRow + column + 1);
-      const FoldFactors factor =
-          Fold(total, LoadOfOthers(statistics), LoadOfOthers(statistics + pass.heads));
-      if (!factor.is_seen) continue;
-      low = low * factor.total + segment_low * factor.segment;
-      high = high * factor.total + segment_high * factor.segment;
+    float totals[4] = {};
+    for (int first = 0; first < n_segments; first += kBatch) {
+      float sums[kBatch][4], maxima[kBatch], weights[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        maxima[i] = kNothingSeen;
+        if (first + i >= n_segments) continue;
+        const float* partial = PartialOf<kRow>(pass, item.more + first + i, head_block);
+        LoadOfOthers(sums[i], partial + head * kRow + column);
+        maxima[i] = LoadOfOthers(partial + pass.heads * kRow + head);
+        weights[i] = LoadOfOthers(partial + pass.heads * (kRow + 1) + head);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (maxima[i] == kNothingSeen) continue;
+        const FoldFactors factors = Fold(total, maxima[i], weights[i], pass.factor);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) totals[j] = Folded(totals[j], sums[i][j], factors);
+      }
     }
     const int64_t at = int64_t{item.row - pass.from} * pass.n_heads + heads.first + head;
-    *reinterpret_cast<uint32_t*>(pass.out + at * kRow + column) = Outputs(low, high, total.weight);
+    const float inverse = Quotient(1.0f, total.weight);
+    auto* out = reinterpret_cast<uint32_t*>(pass.out + at * kRow + column);
+    out[0] = Outputs(totals[0], totals[1], inverse);
+    out[1] = Outputs(totals[2], totals[3], inverse);
   }
 }
 
@@ -84,20 +101,24 @@ __device__ __forceinline__ void LoadQueries(uint32_t (&q)[kRow / 16][4], const u
   }
 }
 
-template <int kRow>
-__global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass pass) {
+template <int kRow, int kRowSlots>
+__global__ void __launch_bounds__(kRowThreads, (kRowBlocks<kRow, kRowSlots>))
+    AttendRowKernel(AttentionPass pass) {
   constexpr int kColumns = kRow / 4;  // of a warp
-  if (static_cast<int>(blockIdx.x) >= pass.lists.counts[1]) return;
+  LetNextKernelBegin();
+  WaitForKernelBefore();
   const AttentionItem item = pass.lists.rows[blockIdx.x];
-  const HeadBlock heads = HeadsOf(pass, blockIdx.y);
-  const KeySource source =
-      SourceOf<kRow>(pass, ViewOf(pass.block), item, heads.kv_head, item.position);
+  if (item.row < 0) return;
+  const int n_head_blocks = pass.n_kv_heads * pass.head_blocks;
+  const int head_block = static_cast<int>(blockIdx.y) % n_head_blocks;
+  const HeadBlock heads = HeadsOf(pass, head_block);
+  const KeySource source = SourceOf<kRow>(pass, item, heads.kv_head, item.position);
   const int first_tile = source.first / kTileKeys, last_tile = source.last / kTileKeys;
   const int first_segment = first_tile / kSegmentTiles;
   const int n_segments = last_tile / kSegmentTiles - first_segment + 1;
   const bool is_shared = item.more >= 0;
   const int n_blocks = !is_shared ? 1 : n_segments < pass.n_splits ? n_segments : pass.n_splits;
-  const int index = blockIdx.z;
+  const int index = static_cast<int>(blockIdx.y) / n_head_blocks;  // among the blocks of the row
   if (index >= n_blocks) return;
 
   const uint32_t ring = (SharedBase() + 127u) & ~127u;
@@ -153,11 +174,6 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
     const int keys_begin = walk.tile * kTileKeys + warp * 32 + 2 * t;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[i][2 * half] = scores[i][2 * half] * pass.factor;
-        scores[i][2 * half + 1] = scores[i][2 * half + 1] * pass.factor;
-      }
       Hide(scores, half, source.first - keys_begin, source.last - keys_begin);
       float max = scores[0][2 * half];
 #pragma unroll
@@ -174,7 +190,7 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
       float max = state[half].max;
 #pragma unroll
       for (int i = 0; i < 4; ++i) max = Greater(max, LoadSharedFloat(maxima + (i * 16 + row) * 4));
-      const float alpha = Weigh<1>(scores, half, max, state[half]);
+      const float alpha = Weigh<1>(scores, half, max, pass.factor, state[half]);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         StoreShared(weights + row * kTileKeys * 2 + ((warp * 4 + i) ^ g) * 16 + t * 4,
@@ -211,7 +227,7 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
       const float weight = ((quarter(0) + quarter(1)) + quarter(2)) + quarter(3);
       if (is_shared) {
         float* partial = PartialOf<kRow>(
-            pass, item.more + walk.tile / kSegmentTiles - first_segment, blockIdx.y);
+            pass, item.more + walk.tile / kSegmentTiles - first_segment, head_block);
         if (row < heads.n) {
 #pragma unroll
           for (int i = 0; i < kColumns / 8; ++i) {
@@ -225,13 +241,13 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
           }
         }
       } else {
-        const FoldFactors factor = Fold(total[half], state[half].max, weight);
+        const FoldFactors factor = Fold(total[half], state[half].max, weight, pass.factor);
         if (factor.is_seen) {
 #pragma unroll
           for (int i = 0; i < kColumns / 8; ++i) {
 #pragma unroll
             for (int j = 2 * half; j < 2 * half + 2; ++j)
-              totals[i][j] = totals[i][j] * factor.total + sums[i][j] * factor.segment;
+              totals[i][j] = Folded(totals[i][j], sums[i][j], factor);
           }
         }
       }
@@ -245,15 +261,14 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
     FenceMemory();
     __syncthreads();  // all have written their partial results
     if (threadIdx.x == 0) {
-      int* finished =
-          pass.lists.finished + blockIdx.x * pass.n_kv_heads * pass.head_blocks + blockIdx.y;
+      int* finished = pass.lists.finished + blockIdx.x * n_head_blocks + head_block;
       const bool is_row_complete = AddGlobal(finished, 1) == n_blocks - 1;
       if (is_row_complete) *finished = 0;  // for the next layer
       FenceMemory();
       StoreShared(is_last, is_row_complete ? 1 : 0);
     }
     __syncthreads();
-    if (LoadShared(is_last) != 0) FoldPartials<kRow>(pass, item, heads, n_segments);
+    if (LoadShared(is_last) != 0) FoldPartials<kRow>(pass, item, heads, head_block, n_segments);
     return;
   }
 #pragma unroll
@@ -261,56 +276,92 @@ __global__ void __launch_bounds__(kRowThreads, 2) AttendRowKernel(AttentionPass 
     const int row = g + 8 * half;
     if (row >= heads.n) continue;
     uint16_t* out = pass.out + (first_at + row) * kRow + warp * kColumns + 2 * t;
+    const float inverse = Quotient(1.0f, total[half].weight);
 #pragma unroll
     for (int i = 0; i < kColumns / 8; ++i)
       *reinterpret_cast<uint32_t*>(out + i * 8) =
-          Outputs(totals[i][2 * half], totals[i][2 * half + 1], total[half].weight);
+          Outputs(totals[i][2 * half], totals[i][2 * half + 1], inverse);
   }
 }
 
 constexpr int kListThreads = 256;
 constexpr int kListSharedBytes = 16;
 
-// Makes the lists of a block and range, by one block of threads. Their order is that of chance,
-// which decides nothing but which block of threads computes what.
+// Makes the lists of a block and range, by one block of threads, for layers of any window. Their
+// order is that of chance, which decides nothing but which block of threads computes what.
 __global__ void __launch_bounds__(kListThreads) ListKernel(AttentionPass pass) {
-  const uint32_t counts = SharedBase();  // chunks, rows, slots
-  if (threadIdx.x < 3) StoreShared(counts + threadIdx.x * 4, 0);
+  LetNextKernelBegin();
+  const uint32_t counts = SharedBase();  // chunks, rows, slots, segments of rows
+  if (threadIdx.x < 4) StoreShared(counts + threadIdx.x * 4, 0);
   __syncthreads();
+  WaitForKernelBefore();
   const BlockView view = ViewOf(pass.block);
   const int tokens = pass.chunk_rows / pass.heads;  // of a tile
-  for (int piece = threadIdx.x; piece < view.n_pieces; piece += kListThreads) {
-    const int piece_begin = view.piece_begin[piece], piece_end = view.piece_begin[piece + 1];
-    const int begin = piece_begin < pass.from ? pass.from : piece_begin;
-    const int end = piece_end < pass.to ? piece_end : pass.to;
-    const int n = end - begin;
-    if (n < 1) continue;
-    const int position = view.positions[begin], page_begin = view.page_begin[piece];
-    if (n == 1) {
-      const int n_segments = position / kTileKeys / kSegmentTiles -
-                             FirstKey(pass.window, position) / kTileKeys / kSegmentTiles + 1;
+  const int n_finished = (pass.to - pass.from) * pass.n_kv_heads * pass.head_blocks;
+  if (pass.n_splits > 1)
+    for (int i = threadIdx.x; i < n_finished; i += kListThreads) pass.lists.finished[i] = 0;
+
+  // Rows [begin, begin + n) of a piece; n < 1: none.
+  struct Rows {
+    int begin, n, position, pages;
+  };
+  const auto rows_of = [&](int piece) {
+    Rows rows = {};
+    if (piece >= view.n_pieces) return rows;
+    const int begin = view.piece_begin[piece], end = view.piece_begin[piece + 1];
+    rows.begin = begin < pass.from ? pass.from : begin;
+    rows.n = (end < pass.to ? end : pass.to) - rows.begin;
+    if (rows.n < 1) return rows;
+    rows.position = view.positions[rows.begin];
+    rows.pages = static_cast<int>(view.pages - pass.block) + view.page_begin[piece];
+    return rows;
+  };
+  const auto segments_of = [](int position) { return position / kTileKeys / kSegmentTiles + 1; };
+  const Rows first_rows = rows_of(threadIdx.x);
+  const auto known_rows_of = [&](int piece) {
+    return piece < kListThreads ? first_rows : rows_of(piece);
+  };
+  if (pass.n_splits > 1) {
+    for (int piece = threadIdx.x; piece < view.n_pieces; piece += kListThreads) {
+      const Rows rows = known_rows_of(piece);
+      if (rows.n == 1) AddShared(counts + 12, segments_of(rows.position));
+    }
+  }
+  __syncthreads();  // all segments are counted
+  // A row whose share is no larger than that of others is not worth partial results.
+  const int share = static_cast<int>(LoadShared(counts + 12)) / pass.n_shares + 1;
+  for (int first = 0; first < view.n_pieces; first += kListThreads) {
+    const Rows rows = known_rows_of(first + static_cast<int>(threadIdx.x));
+    if (rows.n == 1) {
+      const int n_segments = segments_of(rows.position);
       int slot = -1;
-      if (pass.n_splits > 1 && n_segments > 1) {
+      if (pass.n_splits > 1 && n_segments > share) {
         slot = AddShared(counts + 8, n_segments);
         if (slot + n_segments > pass.lists.n_slots) slot = -1;  // one block computes the row
       }
-      pass.lists.rows[AddShared(counts + 4, 1)] = {begin, position, page_begin, slot};
-      continue;
+      pass.lists.rows[AddShared(counts + 4, 1)] = {rows.begin, rows.position, rows.pages, slot};
     }
-    const int n_tiles = (n + tokens - 1) / tokens;
-    const int first = AddShared(counts, n_tiles);
-    for (int i = 0; i < n_tiles; ++i) {  // those with the most keys come first
-      const int before = (n_tiles - 1 - i) * tokens;
-      pass.lists.chunks[first + i] = {begin + before, position + before, page_begin,
-                                      n - before < tokens ? n - before : tokens};
+    // The lanes of a warp write the tiles of each piece together.
+    const int n_tiles = rows.n > 1 ? (rows.n + tokens - 1) / tokens : 0;
+    const int first_item = n_tiles > 0 ? AddShared(counts, n_tiles) : 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int n = ShuffleFrom(n_tiles, lane);
+      if (n == 0) continue;
+      const int to = ShuffleFrom(first_item, lane), n_rows = ShuffleFrom(rows.n, lane);
+      const int begin = ShuffleFrom(rows.begin, lane), position = ShuffleFrom(rows.position, lane);
+      const int pages = ShuffleFrom(rows.pages, lane);
+      for (int i = threadIdx.x % 32; i < n; i += 32) {  // those with the most keys come first
+        const int before = (n - 1 - i) * tokens;
+        pass.lists.chunks[to + i] = {begin + before, position + before, pages,
+                                     n_rows - before < tokens ? n_rows - before : tokens};
+      }
     }
-  }
-  if (pass.n_splits > 1) {
-    const int n = (pass.to - pass.from) * pass.n_kv_heads * pass.head_blocks;
-    for (int i = threadIdx.x; i < n; i += kListThreads) pass.lists.finished[i] = 0;
   }
   __syncthreads();
-  if (threadIdx.x < 2) pass.lists.counts[threadIdx.x] = LoadShared(counts + threadIdx.x * 4);
+  if (threadIdx.x == 0) pass.lists.counts[0] = LoadShared(counts);
+  const int n_rows = static_cast<int>(LoadShared(counts + 4));
+  for (int i = n_rows + static_cast<int>(threadIdx.x); i < pass.to - pass.from; i += kListThreads)
+    pass.lists.rows[i] = {-1, 0, 0, 0};
 }
 
 }  // namespace

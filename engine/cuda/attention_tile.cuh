@@ -1,6 +1,6 @@
-// What both attention kernels share: tiles of keys and values in shared memory, and the softmax of
-// a tile. Device code: nothing of CUDA's runtime, so that tests can run it on an emulated block of
-// threads.
+// Parts that both attention kernels share: tiles of keys and values in shared memory, and the
+// softmax of a tile. Device code: nothing of CUDA's runtime, so that tests can run it on an
+// emulated block of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include "engine/cuda/async_copy.cuh"
 #include "engine/cuda/attention_pass.h"
 #include "engine/cuda/attention_words.cuh"
-#include "engine/cuda/block_view.h"
 #include "engine/cuda/mma.cuh"
 
 namespace baton {
@@ -48,13 +47,13 @@ struct KeySource {
   int first, last;  // keys
 };
 template <int kRow>
-__device__ __forceinline__ KeySource SourceOf(const AttentionPass& pass, const BlockView& view,
-                                              const AttentionItem& item, int kv_head, int last) {
+__device__ __forceinline__ KeySource SourceOf(const AttentionPass& pass, const AttentionItem& item,
+                                              int kv_head, int last) {
   const int64_t head_bytes = (int64_t{kRow} * 2) << pass.page_shift;
   return {pass.pages + kv_head * head_bytes,
           pass.n_kv_heads * head_bytes,
           pass.page_stride,
-          view.pages + item.page_begin,
+          pass.block + item.pages,
           pass.page_shift,
           FirstKey(pass.window, item.position),
           last};
@@ -104,7 +103,7 @@ struct LaneRow {
     for (int i = 0; i < 4; ++i)
       at[i] = tile + row * 128 + static_cast<uint32_t>((2 * i) ^ half ^ (row & 7)) * 16;
   }
-  // Of column pair `pair` of the tile, `rows` rows on, which 8 divides.
+  // Takes column pair `pair` of the tile, `rows` rows on, which 8 divides.
   __device__ __forceinline__ uint32_t Of(int pair, int rows) const {
     return at[pair % 4] + pair / 4 * kSubtileBytes + rows * 128;
   }
@@ -156,8 +155,8 @@ __device__ __forceinline__ void AddValues(float (&sums)[kColumns / 8][4], const 
   }
 }
 
-// Scales scores to logarithms of base 2 and hides keys outside of [first, last], both relative to
-// this lane's first key. Scores of row half `half` of the lane.
+// Hides keys outside of [first, last], both relative to this lane's first key. Scores of row half
+// `half` of the lane.
 template <int kTiles>
 __device__ __forceinline__ void Hide(float (&scores)[kTiles][4], int half, int first, int last) {
 #pragma unroll
@@ -176,13 +175,14 @@ struct RowState {
   float weights[kQuarters] = {};
 };
 
-// Returns the factor for what was summed before, and makes `scores` weights.
+// Returns the factor for what was summed before, and makes `scores` weights: 2^((score - max) *
+// factor). factor: positive, scale * log2 e.
 template <int kQuarters>
 __device__ __forceinline__ float Weigh(float (&scores)[kQuarters * 4][4], int half, float new_max,
-                                       RowState<kQuarters>& row) {
+                                       float factor, RowState<kQuarters>& row) {
   // A row that has seen nothing has weights 2^-infinity, and sums of 0.
   const float base = new_max == kNothingSeen ? 0.0f : new_max;
-  const float alpha = Exp2(row.max - base);
+  const float alpha = Exp2((row.max - base) * factor), shift = -(base * factor);
   row.max = new_max;
 #pragma unroll
   for (int quarter = 0; quarter < kQuarters; ++quarter) {
@@ -192,7 +192,7 @@ __device__ __forceinline__ float Weigh(float (&scores)[kQuarters * 4][4], int ha
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float& score = scores[quarter * 4 + i][2 * half + j];
-        score = Exp2(score - base);
+        score = Exp2(Fused(score, factor, shift));
         sum = sum + score;
       }
     }
@@ -220,19 +220,25 @@ struct FoldFactors {
   bool is_seen;  // false: the segment changes nothing
   float total, segment;
 };
-__device__ __forceinline__ FoldFactors Fold(RowTotal& row, float max, float weight) {
+__device__ __forceinline__ FoldFactors Fold(RowTotal& row, float max, float weight, float factor) {
   if (max == kNothingSeen) return {false, 1.0f, 0.0f};
   const float new_max = Greater(row.max, max);
-  const float total = Exp2(row.max - new_max), segment = Exp2(max - new_max);
-  row.weight = row.weight * total + weight * segment;
+  const float total = Exp2((row.max - new_max) * factor);
+  const float segment = Exp2((max - new_max) * factor);
+  row.weight = Fused(row.weight, total, weight * segment);
   row.max = new_max;
   return {true, total, segment};
 }
 
-// Two outputs; zeros have no sign and NaN is the canonical one.
-__device__ __forceinline__ uint32_t Outputs(float low, float high, float weight) {
-  low = Quotient(low, weight) + 0.0f;
-  high = Quotient(high, weight) + 0.0f;
+// Returns a row's total with the sums of a segment.
+__device__ __forceinline__ float Folded(float total, float sum, const FoldFactors& factors) {
+  return Fused(total, factors.total, sum * factors.segment);
+}
+
+// Two outputs; zeros have no sign and NaN is the canonical one. inverse: 1 / the row's weight.
+__device__ __forceinline__ uint32_t Outputs(float low, float high, float inverse) {
+  low = low * inverse + 0.0f;
+  high = high * inverse + 0.0f;
   uint32_t pair = RoundedPair(low, high);
   if (low != low) pair = (pair & 0xffff0000u) | 0x7fc0u;
   if (high != high) pair = (pair & 0xffffu) | 0x7fc00000u;

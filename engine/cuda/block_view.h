@@ -19,7 +19,7 @@ struct BlockView {
   const int32_t* ropes = nullptr;        // (n_pieces) 0: short, 1: long
 };
 
-// What kernels need of a row, found once per step.
+// Holds what kernels need of each row, found once per step.
 struct StepRowsView {
   int32_t* tokens = nullptr;       // (rows) ids: those that are fed are filled in
   int32_t* pieces = nullptr;       // (rows)

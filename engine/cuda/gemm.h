@@ -26,36 +26,28 @@ cudaError_t Multiply(const uint16_t* a, int a_stride, const uint16_t* b, const G
 cudaError_t GemmByMma(const uint16_t* a, int a_stride, const uint16_t* b, const GemmOutput& output,
                       GemmShape shape, cudaStream_t stream);
 
-// wgmma in tiles of (128, tile_n); tile_n is 8, 64, 128 or 256, and not 8 for gated ends.
-cudaError_t GemmByWgmma(const uint16_t* a, int a_stride, const uint16_t* b,
-                        const GemmOutput& output, GemmShape shape, int tile_n, cudaStream_t stream);
-
-// wgmma in tiles that the tensor memory accelerator brings, for many rows: the fastest there.
+// wgmma in tiles that the tensor memory accelerator brings: the fastest for many rows, and for some
+// dozens where n is small.
 struct TmaTiles {
   int rows = 128;
   int columns = 256;
-  int cluster = 1;  // blocks that share a tile of B
 };
-inline constexpr TmaTiles kTmaTiles[] = {{128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 192, 1},
-                                         {128, 128, 1}, {64, 128, 1},  {64, 64, 1}};
+inline constexpr TmaTiles kTmaTiles[] = {{128, 256}, {128, 224}, {128, 192}, {128, 128},
+                                         {128, 64},  {64, 128},  {64, 64},   {64, 32}};
 cudaError_t GemmByTma(const uint16_t* a, int a_stride, const uint16_t* b, const GemmOutput& output,
                       GemmShape shape, TmaTiles tiles, cudaStream_t stream);
 
-// For up to 64 rows: weights stream once, and first of all. `rows` (8, 16, 32 or 64) of them go
-// through a block together, with 16 rows of weights for each of its `warps`.
+// For up to 32 rows: weights stream once, and first of all. `rows` (8, 16 or 32) of them go through
+// a block together, with 16 rows of weights for each of its `warps`.
 struct StreamTiles {
   int rows = 8;
   int warps = 1;
 };
-inline constexpr StreamTiles kStreamTiles[] = {{8, 1},  {8, 2},  {8, 4},  {16, 1}, {16, 2},
-                                               {16, 4}, {32, 2}, {32, 4}, {64, 2}, {64, 4}};
+inline constexpr StreamTiles kStreamTiles[] = {{8, 1},  {8, 2},  {8, 4},  {16, 1},
+                                               {16, 2}, {16, 4}, {32, 2}, {32, 4}};
 cudaError_t GemmByStream(const uint16_t* a, int a_stride, const uint16_t* b,
                          const GemmOutput& output, GemmShape shape, StreamTiles tiles,
                          cudaStream_t stream);
-
-// For up to 64 rows, the faster the fewer; correct for more.
-cudaError_t GemmOfFewRows(const uint16_t* a, int a_stride, const uint16_t* b,
-                          const GemmOutput& output, GemmShape shape, cudaStream_t stream);
 
 // Returns whether a kernel can compute that.
 inline bool IsProduct(int a_stride, const GemmOutput& output, GemmShape shape) {
@@ -66,24 +58,14 @@ inline bool IsProduct(int a_stride, const GemmOutput& output, GemmShape shape) {
          (IsFp32(output.end) ? output.fp32 != nullptr : output.bf16 != nullptr);
 }
 
-// The sums of each of them, in rows side by side.
+// The sums, in rows side by side.
 inline cudaError_t GemmByMma(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
                              cudaStream_t stream) {
   return GemmByMma(a, shape.k, b, SumsOf(c, shape.n), shape, stream);
 }
-inline cudaError_t GemmByWgmma(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
-                               int tile_n, cudaStream_t stream) {
-  return GemmByWgmma(a, shape.k, b, SumsOf(c, shape.n), shape, tile_n, stream);
-}
-inline cudaError_t GemmOfFewRows(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape,
-                                 cudaStream_t stream) {
-  return GemmOfFewRows(a, shape.k, b, SumsOf(c, shape.n), shape, stream);
-}
 
 // Return how each starts its kernels.
 std::vector<KernelLaunch> MmaLaunches();
-std::vector<KernelLaunch> FewLaunches();
-std::vector<KernelLaunch> WgmmaLaunches();
 std::vector<KernelLaunch> TmaLaunches();
 std::vector<KernelLaunch> StreamLaunches();
 

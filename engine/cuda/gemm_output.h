@@ -1,4 +1,4 @@
-// What a matrix product writes: how its sums become outputs, and where these go.
+// Output of a matrix product: how its sums become outputs, and where these go.
 #pragma once
 
 #include <cstdint>

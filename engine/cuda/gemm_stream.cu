@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "engine/cuda/early_launch.h"
 #include "engine/cuda/gemm.h"
+#include "engine/cuda/gemm_launch.h"
 
 namespace baton {
 namespace {
@@ -23,9 +23,9 @@ cudaError_t Launch(const uint16_t* a, int a_stride, const uint16_t* b, const Gem
   const int64_t n_weight_tiles = (shape.n + Tile::kWeights - 1) / Tile::kWeights;
   const int64_t n_tiles = n_weight_tiles * ((shape.m + kRows - 1) / kRows);
   const int64_t n_blocks = std::min(n_tiles, int64_t{multiprocessors} * Tile::kBlocks);
-  return LaunchWithMaps(GemmStreamMmaKernel<kRows, kWarps>,
-                        {n_blocks, Tile::kThreads, Tile::kSharedBytes}, a_map, b_map, output, shape,
-                        stream);
+  return LaunchGemm(GemmStreamMmaKernel<kRows, kWarps>,
+                    {n_blocks, Tile::kThreads, Tile::kSharedBytes}, a_map, b_map, output, shape,
+                    stream);
 }
 
 template <int kRows, int kWarps>
@@ -49,8 +49,6 @@ cudaError_t GemmByStream(const uint16_t* a, int a_stride, const uint16_t* b,
   if (is(16, 4)) return Launch<16, 4>(a, a_stride, b, output, shape, stream);
   if (is(32, 2)) return Launch<32, 2>(a, a_stride, b, output, shape, stream);
   if (is(32, 4)) return Launch<32, 4>(a, a_stride, b, output, shape, stream);
-  if (is(64, 2)) return Launch<64, 2>(a, a_stride, b, output, shape, stream);
-  if (is(64, 4)) return Launch<64, 4>(a, a_stride, b, output, shape, stream);
   return cudaErrorInvalidValue;
 }
 
@@ -59,8 +57,7 @@ std::vector<KernelLaunch> StreamLaunches() {
       LaunchOf<8, 1>("GemmStreamMmaKernel<8, 1>"),   LaunchOf<8, 2>("GemmStreamMmaKernel<8, 2>"),
       LaunchOf<8, 4>("GemmStreamMmaKernel<8, 4>"),   LaunchOf<16, 1>("GemmStreamMmaKernel<16, 1>"),
       LaunchOf<16, 2>("GemmStreamMmaKernel<16, 2>"), LaunchOf<16, 4>("GemmStreamMmaKernel<16, 4>"),
-      LaunchOf<32, 2>("GemmStreamMmaKernel<32, 2>"), LaunchOf<32, 4>("GemmStreamMmaKernel<32, 4>"),
-      LaunchOf<64, 2>("GemmStreamMmaKernel<64, 2>"), LaunchOf<64, 4>("GemmStreamMmaKernel<64, 4>")};
+      LaunchOf<32, 2>("GemmStreamMmaKernel<32, 2>"), LaunchOf<32, 4>("GemmStreamMmaKernel<32, 4>")};
 }
 
 }  // namespace baton

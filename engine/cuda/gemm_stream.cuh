@@ -1,5 +1,5 @@
 // The GEMM for few rows at the speed of memory: it streams the weights once. Operands are swapped:
-// a warp multiplies 16 rows of weights by 8 to 64 rows of activations. Blocks stay; one thread of
+// a warp multiplies 16 rows of weights by 8 to 32 rows of activations. Blocks stay; one thread of
 // each copies boxes of both (tma.cuh) into a ring, some tiles ahead of the warps that multiply. The
 // first weights are on their way before the kernel before has ended. Device code: nothing of CUDA's
 // runtime, so that tests can run it on an emulated block of threads.
@@ -28,14 +28,16 @@ struct StreamTile {
   static constexpr int kWeightBytes = kWeights * kTileRowBytes;  // of 64 values of k
   static constexpr int kRowBytes = kRows * kTileRowBytes;
   static constexpr int kStageBytes = kDepth * (kWeightBytes + kRowBytes);
-  static constexpr int kBlocks = kWarps == 1 ? 4 : 2;  // of a multiprocessor
-  static constexpr int kStages = (kBlocks == 4 ? 54 : 110) * 1024 / kStageBytes;
+  // Counts those of a multiprocessor. With one block on each, the next kernel's find room beside
+  // it.
+  static constexpr int kBlocks = 2;
+  static constexpr int kStages = 110 * 1024 / kStageBytes;
   // 1024 bytes more than the stages, because the first one begins at a multiple of 1024; two
   // barriers for each.
   static constexpr int kSharedBytes = 1024 + kStages * (kStageBytes + 16);
 };
 
-// What a warp multiplies at once: 32 values of k.
+// A warp multiplies so much at once: 32 values of k.
 template <int kRows>
 struct StreamFragments {
   uint32_t weights[2][4];       // of each 16 values of k
@@ -88,6 +90,17 @@ __global__ void __launch_bounds__(StreamTile<kRows, kWarps>::kThreads,
       copy_weights(first, step);
       place.Advance();
     }
+    // Brings as many more into the cache meanwhile.
+    int tile_ahead = first, step_ahead = n_early;
+    for (int i = 0; i < kStages; ++i) {
+      if (step_ahead == n_steps) {
+        step_ahead = 0;
+        tile_ahead += gridDim.x;
+      }
+      if (tile_ahead >= n_weight_tiles) break;  // the same weights again, or none
+      PrefetchColumnBox(b_map, step_ahead * kDepth, tile_ahead * Tile::kWeights);
+      ++step_ahead;
+    }
     WaitForKernelBefore();
     place = {};
     for (int step = 0; step < n_early; ++step) {
@@ -112,8 +125,8 @@ __global__ void __launch_bounds__(StreamTile<kRows, kWarps>::kThreads,
   const uint32_t weight_offset =
       static_cast<uint32_t>((warp * 16 + lane % 16) * kTileRowBytes + (lane / 16 ^ of_8) * 16);
   const uint32_t row_offset = static_cast<uint32_t>(of_8 * kTileRowBytes + (lane / 8 ^ of_8) * 16);
-  const auto load = [&](StreamFragments<kRows>& fragments, int half) {
-    const uint32_t weights = ring + place.stage * Tile::kStageBytes;
+  const auto load = [&](StreamFragments<kRows>& fragments, int stage, int half) {
+    const uint32_t weights = ring + stage * Tile::kStageBytes;
     const uint32_t rows = weights + kDepth * Tile::kWeightBytes;
     const int group = half / 2;  // of 64 values of k
     const uint32_t at = half % 2 * 64;
@@ -127,38 +140,45 @@ __global__ void __launch_bounds__(StreamTile<kRows, kWarps>::kThreads,
   };
 
   WaitForKernelBefore();
-  const int n_halves = 2 * n_groups;
   for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
     float sums[kRows / 8][4] = {};
     StreamFragments<kRows> fragments[2];
-    const auto add = [&](const StreamFragments<kRows>& given, int i) {
+    const auto add = [&](const StreamFragments<kRows>& given) {
 #pragma unroll
-      for (int j = 0; j < kRows / 8; ++j) {
-        const uint32_t right[2] = {given.rows[j][2 * i], given.rows[j][2 * i + 1]};
-        MmaAdd(sums[j], given.weights[i], right);
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kRows / 8; ++j) {
+          const uint32_t right[2] = {given.rows[j][2 * i], given.rows[j][2 * i + 1]};
+          MmaAdd(sums[j], given.weights[i], right);
+        }
       }
     };
     WaitForPhase(full + place.stage * 8, place.parity);
-    load(fragments[0], 0);
-    for (int first_half = 0; first_half < n_halves; first_half += 2 * kDepth) {
+    load(fragments[0], place.stage, 0);
+    for (int n_left = n_groups; n_left > 0; n_left -= kDepth) {
+      const int stage = place.stage;
+      place.Advance();
+      // Loads what comes next before this is added. A tile's last stage may be a part of one.
+      if (n_left >= kDepth) {
 #pragma unroll
-      for (int half = 0; half < 2 * kDepth; ++half) {
-        if (first_half + half >= n_halves) break;
-        add(fragments[half % 2], 0);
-        const bool is_last = first_half + half + 1 == n_halves;
-        // What comes next is loaded while this is added.
-        if (half + 1 == 2 * kDepth || is_last) {
-          ArriveAsWarp(empty + place.stage * 8);
-          place.Advance();
-          if (!is_last) {
+        for (int half = 0; half < 2 * kDepth; ++half) {
+          if (half + 1 < 2 * kDepth) {
+            load(fragments[(half + 1) % 2], stage, half + 1);
+          } else if (n_left > kDepth) {
             WaitForPhase(full + place.stage * 8, place.parity);
-            load(fragments[(half + 1) % 2], 0);
+            load(fragments[0], place.stage, 0);
           }
-        } else {
-          load(fragments[(half + 1) % 2], half + 1);
+          add(fragments[half % 2]);
         }
-        add(fragments[half % 2], 1);
+      } else {
+#pragma unroll
+        for (int half = 0; half < 2 * kDepth; ++half) {
+          if (half == 2 * n_left) break;
+          if (half + 1 < 2 * n_left) load(fragments[(half + 1) % 2], stage, half + 1);
+          add(fragments[half % 2]);
+        }
       }
+      ArriveAsWarp(empty + stage * 8);
     }
     EndSwapped(output, shape, tile / n_weight_tiles * kRows + 2 * (lane % 4),
                tile % n_weight_tiles * Tile::kWeights + warp * 16 + lane / 4, sums);

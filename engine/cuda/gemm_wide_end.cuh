@@ -73,7 +73,10 @@ __device__ __forceinline__ void EndWideFragmentAs(const GemmOutput& output, Gemm
   constexpr int kGroup = 4 * kBlocks;              // blocks whose outputs lanes exchange
   constexpr int kGroups = kSums / 4 / kGroup;
   // Groups at once: what is added is read before anything is written.
-  constexpr int kBatch = kEnd != GemmEnd::kAdd ? 1 : kGroups % 4 == 0 ? 4 : 2;
+  constexpr int kBatch = kEnd != GemmEnd::kAdd ? 1
+                         : kGroups % 4 == 0    ? 4
+                         : kGroups % 2 == 0    ? 2
+                                               : 1;
   static_assert(kSums / 4 % kGroup == 0 && kGroups % kBatch == 0);
   const bool is_aligned =
       output.stride % 8 == 0 && reinterpret_cast<uintptr_t>(output.bf16) % 16 == 0;
@@ -97,17 +100,18 @@ __device__ __forceinline__ void EndWideFragmentAs(const GemmOutput& output, Gemm
 #pragma unroll
     for (int i = 0; i < 2 * kBatch; ++i) {
       const int group = first + i / 2, half = i % 2;
-      Piece words;
+      Piece words, ups;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int at = 4 * (group * kGroup + j * kBlocks) + 2 * half;  // of two sums
         if constexpr (kIsGated<kEnd>) {
-          const float gates[2] = {sums[at], sums[at + 1]}, ups[2] = {sums[at + 4], sums[at + 5]};
-          words.pairs[j] = GatedPair<kEnd>(gates, ups);
+          words.pairs[j] = RoundedNumbers(sums[at], sums[at + 1]);
+          ups.pairs[j] = RoundedNumbers(sums[at + 4], sums[at + 5]);
         } else {
           words.pairs[j] = PlainPair<kEnd>(sums[at], sums[at + 1]);
         }
       }
+      if constexpr (kIsGated<kEnd>) EndGated<kEnd>(words.pairs, ups.pairs);
       words = TransposedByFour(words, t);
       if constexpr (kEnd == GemmEnd::kAdd) {
 #pragma unroll
@@ -116,6 +120,26 @@ __device__ __forceinline__ void EndWideFragmentAs(const GemmOutput& output, Gemm
       }
       WritePiece(place(group, half), words, n_left(group, half), is_aligned);
     }
+  }
+}
+
+// Wide as far as 64 columns fill what lanes exchange, and 32 more if there are.
+template <GemmEnd kEnd, int kSums>
+__device__ __forceinline__ void EndGatedFragment(const GemmOutput& output, GemmShape shape, int row,
+                                                 int column, int t, const float (&sums)[kSums]) {
+  constexpr int kWide = kSums / 32 * 32;
+  static_assert(kSums == kWide || kSums == kWide + 16);
+  if constexpr (kWide > 0) {
+    float wide[kWide];
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) wide[i] = sums[i];
+    EndWideFragmentAs<kEnd>(output, shape, row, column, t, wide);
+  }
+  if constexpr (kSums > kWide) {
+    float last[kSums - kWide];
+#pragma unroll
+    for (int i = kWide; i < kSums; ++i) last[i - kWide] = sums[i];
+    EndFragmentAs<kEnd>(output, shape, row, column + 2 * kWide, last);
   }
 }
 
@@ -139,9 +163,9 @@ __device__ __forceinline__ void EndWideFragment(const GemmOutput& output, GemmSh
     case GemmEnd::kGelu:
       return EndWideFragmentAs<GemmEnd::kGelu>(rest, shape, row, column, t, sums);
     case GemmEnd::kSwiGlu:
-      return EndWideFragmentAs<GemmEnd::kSwiGlu>(rest, shape, row, column, t, sums);
+      return EndGatedFragment<GemmEnd::kSwiGlu>(rest, shape, row, column, t, sums);
     case GemmEnd::kGeGlu:
-      return EndWideFragmentAs<GemmEnd::kGeGlu>(rest, shape, row, column, t, sums);
+      return EndGatedFragment<GemmEnd::kGeGlu>(rest, shape, row, column, t, sums);
   }
 }
 

@@ -21,9 +21,31 @@ struct BatonCudaDevice {
   char error[512];  // what is wrong and what to change; empty: the device can serve
 };
 
-// Functions of a device and of models on it. All but `words` return a cudaError_t, 0 for success;
-// each is for the device that the calling thread has selected. Streams, events and graphs are
-// CUDA's own. What they mean: engine/cuda/device/device.h and engine/cuda/step_model.h.
+// Functions of models on a device (engine/cuda/step_model.h). Errors: as those of a device.
+struct BatonCudaModelApi {
+  int32_t (*create)(const baton::ModelView* view, void** model);
+  void (*remove)(void* model);
+  // Compares kernels with their references (engine/cuda/self_test.h); fault: (size) what differs.
+  int32_t (*test)(const baton::ModelView* view, char* fault, int32_t size);
+  int64_t (*bytes)(void* model);  // of the GPU, beside the weights
+  int32_t (*begin)(void* model, const void* block, const int32_t* sampled,
+                   const baton::StepCounts* counts, void* kv, void* stream);
+  int32_t (*layer)(void* model, int32_t layer, float* logits, void* stream);
+  int32_t (*scored_logits)(void* model, int32_t from, int32_t to, float* logits, void* stream);
+  int32_t (*begin_slice)(void* model, const void* block, const baton::StepCounts* counts, void* kv,
+                         void* stream);
+  int32_t (*project_slice)(void* model, int32_t layer, int32_t from, int32_t to, void* stream);
+  int32_t (*finish_slice)(void* model, int32_t layer, int32_t from, int32_t to, float* logits,
+                          void* stream);
+  // engine/cuda/sample.h; rows is a SampleRowArguments (n_rows).
+  int64_t (*sample_scratch_bytes)(int32_t max_rows, int32_t vocab);
+  int32_t (*sample)(const float* logits, int32_t n_rows, int32_t vocab, const void* rows,
+                    void* scratch, void* results, int32_t* sampled, void* stream);
+};
+
+// Functions of a device (engine/cuda/device/device.h). All but `words` return a cudaError_t, 0 for
+// success; each is for the device that the calling thread has selected. Streams, events and graphs
+// are CUDA's own.
 struct BatonCudaApi {
   const char* (*words)(int32_t error);
   int32_t (*select)(int32_t index);
@@ -53,22 +75,7 @@ struct BatonCudaApi {
   int32_t (*launch_graph)(void* stream, void* graph);
   int32_t (*delete_graph)(void* graph);
 
-  int32_t (*new_model)(const baton::ModelView* view, void** model);
-  void (*delete_model)(void* model);
-  int64_t (*model_bytes)(void* model);  // of the GPU, beside the weights
-  int32_t (*begin)(void* model, const void* block, const int32_t* sampled,
-                   const baton::StepCounts* counts, void* kv, void* stream);
-  int32_t (*layer)(void* model, int32_t layer, float* logits, void* stream);
-  int32_t (*scored_logits)(void* model, int32_t from, int32_t to, float* logits, void* stream);
-  int32_t (*begin_slice)(void* model, const void* block, const baton::StepCounts* counts, void* kv,
-                         void* stream);
-  int32_t (*project_slice)(void* model, int32_t layer, int32_t from, int32_t to, void* stream);
-  int32_t (*finish_slice)(void* model, int32_t layer, int32_t from, int32_t to, float* logits,
-                          void* stream);
-  // engine/cuda/sample.h; rows is a SampleRowArguments (n_rows).
-  int64_t (*sample_scratch_bytes)(int32_t max_rows, int32_t vocab);
-  int32_t (*sample)(const float* logits, int32_t n_rows, int32_t vocab, const void* rows,
-                    void* scratch, void* results, int32_t* sampled, void* stream);
+  BatonCudaModelApi model;
 };
 
 const char* baton_cuda_source_id();

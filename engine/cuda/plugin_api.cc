@@ -1,4 +1,5 @@
 // The table of functions that libbaton_cuda.so exports.
+#include <cstdio>
 #include <memory>
 #include <new>
 
@@ -6,6 +7,7 @@
 
 #include "engine/cuda/plugin_abi.h"
 #include "engine/cuda/sample.h"
+#include "engine/cuda/self_test.h"
 #include "engine/cuda/step_model.h"
 
 namespace baton {
@@ -43,6 +45,51 @@ int32_t EndCapture(void* stream, void** made) {
   *made = executable;
   return error;
 }
+
+constexpr BatonCudaModelApi kModelApi = {
+    .create = [](const ModelView* view, void** model) -> int32_t {
+      std::unique_ptr<StepModel> made;
+      const cudaError_t error = StepModel::Create(*view, &made);
+      *model = made.release();
+      return error;
+    },
+    .remove = [](void* model) { delete static_cast<StepModel*>(model); },
+    .test = [](const ModelView* view, char* fault, int32_t size) -> int32_t {
+      std::string what;
+      const cudaError_t error = TestKernels(*view, &what);
+      std::snprintf(fault, static_cast<size_t>(size), "%s", what.c_str());
+      return error;
+    },
+    .bytes = [](void* model) { return ModelOf(model).bytes(); },
+    .begin = [](void* model, const void* block, const int32_t* sampled, const StepCounts* counts,
+                void* kv, void* stream) -> int32_t {
+      return ModelOf(model).Begin(BlockOf(block), sampled, *counts, static_cast<uint8_t*>(kv),
+                                  StreamOf(stream));
+    },
+    .layer = [](void* model, int32_t layer, float* logits, void* stream) -> int32_t {
+      return ModelOf(model).Layer(layer, logits, StreamOf(stream));
+    },
+    .scored_logits = [](void* model, int32_t from, int32_t to, float* logits, void* stream)
+        -> int32_t { return ModelOf(model).ScoredLogits(from, to, logits, StreamOf(stream)); },
+    .begin_slice = [](void* model, const void* block, const StepCounts* counts, void* kv,
+                      void* stream) -> int32_t {
+      return ModelOf(model).BeginSlice(BlockOf(block), *counts, static_cast<uint8_t*>(kv),
+                                       StreamOf(stream));
+    },
+    .project_slice = [](void* model, int32_t layer, int32_t from, int32_t to, void* stream)
+        -> int32_t { return ModelOf(model).ProjectSlice(layer, from, to, StreamOf(stream)); },
+    .finish_slice = [](void* model, int32_t layer, int32_t from, int32_t to, float* logits,
+                       void* stream) -> int32_t {
+      return ModelOf(model).FinishSlice(layer, from, to, logits, StreamOf(stream));
+    },
+    .sample_scratch_bytes = [](int32_t max_rows,
+                               int32_t vocab) { return SampleScratchBytes(max_rows, vocab); },
+    .sample = [](const float* logits, int32_t n_rows, int32_t vocab, const void* rows,
+                 void* scratch, void* results, int32_t* sampled, void* stream) -> int32_t {
+      return SampleRows(logits, n_rows, vocab, static_cast<const SampleRowArguments*>(rows),
+                        scratch, results, sampled, StreamOf(stream));
+    },
+};
 
 constexpr BatonCudaApi kApi = {
     .words = [](int32_t error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); },
@@ -106,42 +153,7 @@ constexpr BatonCudaApi kApi = {
     .delete_graph = [](void* graph) -> int32_t {
       return cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
     },
-    .new_model = [](const ModelView* view, void** model) -> int32_t {
-      std::unique_ptr<StepModel> made;
-      const cudaError_t error = StepModel::Create(*view, &made);
-      *model = made.release();
-      return error;
-    },
-    .delete_model = [](void* model) { delete static_cast<StepModel*>(model); },
-    .model_bytes = [](void* model) { return ModelOf(model).bytes(); },
-    .begin = [](void* model, const void* block, const int32_t* sampled, const StepCounts* counts,
-                void* kv, void* stream) -> int32_t {
-      return ModelOf(model).Begin(BlockOf(block), sampled, *counts, static_cast<uint8_t*>(kv),
-                                  StreamOf(stream));
-    },
-    .layer = [](void* model, int32_t layer, float* logits, void* stream) -> int32_t {
-      return ModelOf(model).Layer(layer, logits, StreamOf(stream));
-    },
-    .scored_logits = [](void* model, int32_t from, int32_t to, float* logits, void* stream)
-        -> int32_t { return ModelOf(model).ScoredLogits(from, to, logits, StreamOf(stream)); },
-    .begin_slice = [](void* model, const void* block, const StepCounts* counts, void* kv,
-                      void* stream) -> int32_t {
-      return ModelOf(model).BeginSlice(BlockOf(block), *counts, static_cast<uint8_t*>(kv),
-                                       StreamOf(stream));
-    },
-    .project_slice = [](void* model, int32_t layer, int32_t from, int32_t to, void* stream)
-        -> int32_t { return ModelOf(model).ProjectSlice(layer, from, to, StreamOf(stream)); },
-    .finish_slice = [](void* model, int32_t layer, int32_t from, int32_t to, float* logits,
-                       void* stream) -> int32_t {
-      return ModelOf(model).FinishSlice(layer, from, to, logits, StreamOf(stream));
-    },
-    .sample_scratch_bytes = [](int32_t max_rows,
-                               int32_t vocab) { return SampleScratchBytes(max_rows, vocab); },
-    .sample = [](const float* logits, int32_t n_rows, int32_t vocab, const void* rows,
-                 void* scratch, void* results, int32_t* sampled, void* stream) -> int32_t {
-      return SampleRows(logits, n_rows, vocab, static_cast<const SampleRowArguments*>(rows),
-                        scratch, results, sampled, StreamOf(stream));
-    },
+    .model = kModelApi,
 };
 
 }  // namespace

@@ -1,12 +1,15 @@
-// Starts the kernels of rows.cuh.
-#include "engine/cuda/rows.cuh"
+// Starts the kernels of rows.cuh and heads.cuh.
+#include "engine/cuda/heads.cuh"
 
+#include "engine/cuda/dependent_launch.h"
 #include "engine/cuda/rows.h"
 
 namespace baton {
 namespace {
 
-constexpr int kFewRowsOfNorm = 512;  // up to these, a block each
+constexpr int kFewRowsOfNorm = 512;  // up to these, a block each: all of them run at once
+// Blocks of heads, one head per thread, up to which all of them run at once.
+constexpr int64_t kFewHeadBlocks = 528;
 // Dynamic shared memory of a block: at most, and what it may have unasked. Each with room for what
 // NormKernel has beside it.
 constexpr int64_t kMaxSharedBytes = 227 * 1024 - 64, kFreeSharedBytes = 48 * 1024 - 64;
@@ -14,30 +17,33 @@ constexpr int64_t kMaxSharedBytes = 227 * 1024 - 64, kFreeSharedBytes = 48 * 102
 int64_t BlocksOf(int64_t n, int64_t of_block) { return (n + of_block - 1) / of_block; }
 
 // Bytes of dynamic shared memory of a block: rows, and what its beginning may need to be aligned.
-template <int kThreads>
-int64_t SharedBytesOf(int width) {
-  return 16 + int64_t{kNormRows<kThreads>} * NormSharedBytes(width);
-}
+int64_t NormBytes(int n_rows, int width) { return 16 + int64_t{n_rows} * NormPitch(width); }
 
-template <int kThreads, bool kIsCentred>
+template <int kRows, bool kIsCentred>
 cudaError_t LaunchNorm(const NormWork& work, cudaStream_t stream) {
-  const int64_t bytes = SharedBytesOf<kThreads>(work.width);
+  const int64_t bytes = NormBytes(kRows, work.width);
   if (bytes > kMaxSharedBytes) return cudaErrorInvalidValue;
   if (bytes > kFreeSharedBytes) {
     const cudaError_t error =
-        cudaFuncSetAttribute(NormKernel<kThreads, kIsCentred>,
+        cudaFuncSetAttribute(NormKernel<kRows, kIsCentred>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
     if (error != cudaSuccess) return error;
   }
-  NormKernel<kThreads, kIsCentred>
-      <<<BlocksOf(work.n_rows, kNormRows<kThreads>), kNormBlock<kThreads>, bytes, stream>>>(work);
-  return cudaGetLastError();
+  return LaunchDependent(NormKernel<kRows, kIsCentred>,
+                         {BlocksOf(work.n_rows, kRows), kRowThreads, bytes}, stream, work);
 }
 
-template <int kThreads>
+template <int kRows>
 cudaError_t LaunchNorm(const NormWork& work, cudaStream_t stream) {
-  return work.bias == nullptr ? LaunchNorm<kThreads, false>(work, stream)
-                              : LaunchNorm<kThreads, true>(work, stream);
+  return work.bias == nullptr ? LaunchNorm<kRows, false>(work, stream)
+                              : LaunchNorm<kRows, true>(work, stream);
+}
+
+template <int kHeads, bool kIsNormed>
+cudaError_t LaunchRotate(const RotateWork& work, cudaStream_t stream) {
+  const int64_t n = work.n_rows * BlocksOf(work.n_heads + 2 * work.n_kv_heads, kHeads);
+  return LaunchDependent(RotatePiecesKernel<kHeads, kIsNormed>,
+                         {BlocksOf(n, kBlockGroups), kRowThreads}, stream, work);
 }
 
 bool IsAligned(const void* pointer, size_t bytes) {
@@ -50,9 +56,8 @@ bool IsGood(BfRows rows) { return rows.stride % 64 == 0 && IsAligned(rows.data, 
 cudaError_t PrepareRows(const int32_t* block, int n_rows, const int32_t* sampled, int vocab,
                         StepRowsView rows, cudaStream_t stream) {
   if (n_rows < 1) return cudaErrorInvalidValue;
-  PrepareRowsKernel<<<BlocksOf(n_rows, kRowThreads), kRowThreads, 0, stream>>>(
-      block, n_rows, sampled, vocab, rows);
-  return cudaGetLastError();
+  return LaunchDependent(PrepareRowsKernel, {BlocksOf(n_rows, kRowThreads), kRowThreads}, stream,
+                         block, n_rows, sampled, vocab, rows);
 }
 
 cudaError_t Embed(const int32_t* tokens, int n_rows, const uint16_t* table, int width, float scale,
@@ -60,9 +65,8 @@ cudaError_t Embed(const int32_t* tokens, int n_rows, const uint16_t* table, int 
   if (n_rows < 1 || width < 1 || width > x.stride || !IsGood(x) || !IsAligned(table, 16))
     return cudaErrorInvalidValue;
   const int64_t n = int64_t{n_rows} * (x.stride / kPieceValues);
-  EmbedKernel<<<BlocksOf(n, kRowThreads), kRowThreads, 0, stream>>>(tokens, n_rows, table, width,
-                                                                    scale, x.data, x.stride);
-  return cudaGetLastError();
+  return LaunchDependent(EmbedKernel, {BlocksOf(n, kRowThreads), kRowThreads}, stream, tokens,
+                         n_rows, table, width, scale, x.data, x.stride);
 }
 
 cudaError_t NormGathered(BfRows x, const int32_t* rows, int n_rows, const NormArguments& norm,
@@ -70,11 +74,10 @@ cudaError_t NormGathered(BfRows x, const int32_t* rows, int n_rows, const NormAr
   if (n_rows < 1 || norm.width < 1 || norm.width > x.stride || norm.width > out.stride ||
       !IsGood(x) || !IsGood(out) || !IsAligned(norm.weight, 16) || !IsAligned(norm.bias, 16))
     return cudaErrorInvalidValue;
-  const NormWork work{x.data,      x.stride,  rows,     n_rows,   norm.width,
+  const NormWork work{x.data,      x.stride,  rows,     n_rows,   norm.width, NormPitch(norm.width),
                       norm.weight, norm.bias, norm.eps, out.data, out.stride};
-  const bool is_block =
-      n_rows <= kFewRowsOfNorm || kNormRows<32> * NormSharedBytes(norm.width) > kMaxSharedBytes;
-  return is_block ? LaunchNorm<kRowThreads>(work, stream) : LaunchNorm<32>(work, stream);
+  const bool is_few = n_rows <= kFewRowsOfNorm || NormBytes(2, norm.width) > kMaxSharedBytes;
+  return is_few ? LaunchNorm<1>(work, stream) : LaunchNorm<2>(work, stream);
 }
 
 cudaError_t Norm(BfRows x, int n_rows, const NormArguments& norm, BfRows out, cudaStream_t stream) {
@@ -85,9 +88,8 @@ cudaError_t Add(BfRows y, int n_rows, int width, BfRows x, cudaStream_t stream) 
   if (n_rows < 1 || width < 1 || width > x.stride || width > y.stride || !IsGood(x) || !IsGood(y))
     return cudaErrorInvalidValue;
   const int64_t n = int64_t{n_rows} * BlocksOf(width, kPieceValues);
-  AddKernel<<<BlocksOf(n, kRowThreads), kRowThreads, 0, stream>>>(y.data, y.stride, n_rows, width,
-                                                                  x.data, x.stride);
-  return cudaGetLastError();
+  return LaunchDependent(AddKernel, {BlocksOf(n, kRowThreads), kRowThreads}, stream, y.data,
+                         y.stride, n_rows, width, x.data, x.stride);
 }
 
 cudaError_t RotateAndStore(const int32_t* block, const int32_t* pieces, int from, int to,
@@ -124,30 +126,40 @@ cudaError_t RotateAndStore(const int32_t* block, const int32_t* pieces, int from
                         kv.base,
                         kv.page_stride,
                         kv.page_tokens};
-  const int64_t n = int64_t{to - from} * n_heads;
-  RotateKernel<<<BlocksOf(n, kBlockHeads), kRowThreads, 0, stream>>>(work);
-  return cudaGetLastError();
+  const bool is_normed = arguments.q_norm != nullptr || arguments.k_norm != nullptr;
+  if (shape.head_dim % kPieceValues != 0 || shape.rotary_dim % (2 * kPieceValues) != 0 ||
+      !IsAligned(arguments.q_norm, 16) || !IsAligned(arguments.k_norm, 16)) {
+    const int64_t n = int64_t{to - from} * n_heads;
+    return LaunchDependent(RotateKernel, {BlocksOf(n, kBlockHeads), kRowThreads}, stream, work);
+  }
+  if (BlocksOf(int64_t{to - from} * n_heads, kBlockGroups) <= kFewHeadBlocks)
+    return is_normed ? LaunchRotate<1, true>(work, stream) : LaunchRotate<1, false>(work, stream);
+  return is_normed ? LaunchRotate<4, true>(work, stream) : LaunchRotate<4, false>(work, stream);
 }
 
 cudaError_t FinishLogits(float* logits, int64_t n, float cap, cudaStream_t stream) {
   if (n < 1) return cudaErrorInvalidValue;
-  FinishLogitsKernel<<<BlocksOf(n, kRowThreads * kFinishedOfThread), kRowThreads, 0, stream>>>(
-      logits, n, cap);
-  return cudaGetLastError();
+  return LaunchDependent(FinishLogitsKernel,
+                         {BlocksOf(n, kRowThreads * kFinishedOfThread), kRowThreads}, stream,
+                         logits, n, cap);
 }
 
 std::vector<KernelLaunch> RowLaunches() {
   constexpr int kWidest = 16384;  // of the models that are served: an example
-  const int few_bytes = static_cast<int>(SharedBytesOf<kRowThreads>(kWidest));
-  const int many_bytes = static_cast<int>(SharedBytesOf<32>(kWidest));
+  const int few_bytes = static_cast<int>(NormBytes(1, kWidest));
+  const int many_bytes = static_cast<int>(NormBytes(2, kWidest));
   return {{"PrepareRowsKernel", kRowThreads, 0},
           {"EmbedKernel", kRowThreads, 0},
           {"AddKernel", kRowThreads, 0},
-          {"NormKernel<256, false>", kNormBlock<kRowThreads>, few_bytes},
-          {"NormKernel<256, true>", kNormBlock<kRowThreads>, few_bytes},
-          {"NormKernel<32, false>", kNormBlock<32>, many_bytes},
-          {"NormKernel<32, true>", kNormBlock<32>, many_bytes},
+          {"NormKernel<1, false>", kRowThreads, few_bytes},
+          {"NormKernel<1, true>", kRowThreads, few_bytes},
+          {"NormKernel<2, false>", kRowThreads, many_bytes},
+          {"NormKernel<2, true>", kRowThreads, many_bytes},
           {"RotateKernel", kRowThreads, 0},
+          {"RotatePiecesKernel<1, false>", kRowThreads, 0},
+          {"RotatePiecesKernel<1, true>", kRowThreads, 0},
+          {"RotatePiecesKernel<4, false>", kRowThreads, 0},
+          {"RotatePiecesKernel<4, true>", kRowThreads, 0},
           {"FinishLogitsKernel", kRowThreads, 0}};
 }
 

@@ -56,7 +56,7 @@ struct RotateArguments {
   const float* k_norm = nullptr;
   float eps = 0;
 };
-// Of rows [from, to) of the block: qkv (rows, (n_heads + 2 n_kv_heads) * head_dim) -> q (rows,
+// Takes rows [from, to) of the block: qkv (rows, (n_heads + 2 n_kv_heads) * head_dim) -> q (rows,
 // n_heads * row) after norm and RoPE, zeros behind head_dim; keys after norm and RoPE, and values,
 // go to their pages.
 cudaError_t RotateAndStore(const int32_t* block, const int32_t* pieces, int from, int to,

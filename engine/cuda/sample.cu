@@ -1,6 +1,7 @@
 // Starts the kernels of sample.cuh.
 #include "engine/cuda/sample.cuh"
 
+#include "engine/cuda/dependent_launch.h"
 #include "engine/cuda/sample.h"
 
 namespace baton {
@@ -12,8 +13,7 @@ int ChunksOf(int vocab) { return (vocab + kChunk - 1) / kChunk; }
 int WeightBlocksOf(int vocab) { return (vocab + kWeightBlock - 1) / kWeightBlock; }
 
 int64_t RowBytesOf(int vocab) {
-  const int64_t bytes = int64_t{sizeof(SampleRowArguments)} +
-                        ChunksOf(vocab) * int64_t{sizeof(TopKey)} +
+  const int64_t bytes = int64_t{kScratchHead} + ChunksOf(vocab) * int64_t{sizeof(TopKey)} +
                         int64_t{2} * WeightBlocksOf(vocab) * int64_t{sizeof(float)};
   return (bytes + 15) / 16 * 16;
 }
@@ -38,19 +38,14 @@ cudaError_t SampleRows(const float* logits, int n_rows, int vocab, const SampleR
                         WeightBlocksOf(vocab),
                         static_cast<uint64_t*>(results),
                         sampled};
-  const dim3 chunks(work.n_chunks, n_rows);
-  SampleTopKernel<<<chunks, kSampleThreads, 0, stream>>>(work);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  SampleWeighKernel<<<chunks, kSampleThreads, 0, stream>>>(work);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  SampleFinishKernel<<<n_rows, kSampleThreads, 0, stream>>>(work);
-  return cudaGetLastError();
+  const DependentGrid chunks{work.n_chunks, kSampleThreads, 0, n_rows};
+  const cudaError_t error = LaunchDependent(SampleTopKernel, chunks, stream, work);
+  if (error != cudaSuccess) return error;
+  return LaunchDependent(SampleTokenKernel, chunks, stream, work);
 }
 
 std::vector<KernelLaunch> SampleLaunches() {
-  return {{"SampleTopKernel", kSampleThreads, 0},
-          {"SampleWeighKernel", kSampleThreads, 0},
-          {"SampleFinishKernel", kSampleThreads, 0}};
+  return {{"SampleTopKernel", kSampleThreads, 0}, {"SampleTokenKernel", kSampleThreads, 0}};
 }
 
 }  // namespace baton

@@ -3,12 +3,14 @@
 // here once more as device code. Device code: nothing of CUDA's runtime, so that tests can run it
 // on an emulated block of threads.
 //
-// Three kernels, since everything waits for the greatest logit, and the draw for all weights: each
-// of the first two reads the logits once, in chunks; the last one has a block per row.
+// Two kernels, since all weights wait for the greatest logit: each reads the logits once, in
+// chunks. The last block of a row to have its weights chooses the token.
 #pragma once
 
 #include <cstdint>
 
+#include "engine/cuda/block_count.cuh"
+#include "engine/cuda/dependent_launch.cuh"
 #include "engine/cuda/flushed_float.cuh"
 #include "engine/cuda/gemm_end.cuh"
 #include "engine/cuda/lane_fold.cuh"
@@ -31,7 +33,7 @@ struct SampleWork {
   const float* logits;
   int n_rows, vocab;
   const SampleRowArguments* rows;  // perhaps in memory of the host: read once
-  uint8_t* scratch;                // (n_rows, row_bytes): arguments, keys of chunks, sums of blocks
+  uint8_t* scratch;                // (n_rows, row_bytes): RowScratch
   int64_t row_bytes;               // of the scratch
   int n_chunks, n_weight_blocks;
   uint64_t* results;  // SampleRowResult at the places that rows name
@@ -40,7 +42,7 @@ struct SampleWork {
 
 __device__ __forceinline__ float MinusInfinity() { return __builtin_bit_cast(float, 0xff800000u); }
 
-// NaN counts as -inf and +inf as the largest finite number.
+// NaN counts as -inf and +inf as the largest finite number; denormals are left.
 __device__ __forceinline__ float SaneOf(float logit) {
   return LesserOf(GreaterOf(logit, MinusInfinity()), kLargestFloat);
 }
@@ -85,30 +87,39 @@ __device__ __forceinline__ TopKey GreatestOfBlock(TopKey key) {
   return key;
 }
 
-// The scratch of a row.
+// The scratch of a row, and the bytes of what has a fixed place in it.
+constexpr int kScratchHead = sizeof(SampleRowArguments) + 16;
 struct RowScratch {
   SampleRowArguments* arguments;
-  TopKey* keys;  // (n_chunks)
-  float* sums;   // (2, n_weight_blocks)
+  uint32_t* n_done;  // blocks that have their weights
+  TopKey* keys;      // (n_chunks)
+  float* sums;       // (2, n_weight_blocks)
 };
 __device__ __forceinline__ RowScratch ScratchOf(const SampleWork& work, int row) {
   uint8_t* const memory = work.scratch + row * work.row_bytes;
-  TopKey* const keys = reinterpret_cast<TopKey*>(memory + sizeof(SampleRowArguments));
-  return {reinterpret_cast<SampleRowArguments*>(memory), keys,
+  TopKey* const keys = reinterpret_cast<TopKey*>(memory + kScratchHead);
+  return {reinterpret_cast<SampleRowArguments*>(memory),
+          reinterpret_cast<uint32_t*>(memory + sizeof(SampleRowArguments)), keys,
           reinterpret_cast<float*>(keys + work.n_chunks)};
 }
 
 __global__ void __launch_bounds__(kSampleThreads) SampleTopKernel(SampleWork work) {
+  LetNextKernelBegin();
   const int row = blockIdx.y, first = blockIdx.x * kChunk + threadIdx.x;
-  const RowScratch scratch = ScratchOf(work, row);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *scratch.arguments = work.rows[row];
+  const bool has_arguments = blockIdx.x == 0 && threadIdx.x == 0;
+  SampleRowArguments arguments = {};
+  if (has_arguments) arguments = work.rows[row];  // on its way meanwhile: no kernel writes it
+  WaitForKernelBefore();
   const float* const logits = work.logits + int64_t{row} * work.vocab;
   float values[kLogitsOfThread];
 #pragma unroll
   for (int i = 0; i < kLogitsOfThread; ++i) {
     const int token = first + i * kSampleThreads;
-    values[i] = token < work.vocab ? SaneOf(logits[token]) : MinusInfinity();
+    values[i] = token < work.vocab ? logits[token] : MinusInfinity();
   }
+  // Denormals are equal to zeros of both signs, so they become +0 before anything is compared.
+#pragma unroll
+  for (float& value : values) value = FlushedAdd(SaneOf(value), 0.0f);
   float top = values[0];
   int token = first;
 #pragma unroll
@@ -119,12 +130,17 @@ __global__ void __launch_bounds__(kSampleThreads) SampleTopKernel(SampleWork wor
     }
   }
   const TopKey key = GreatestOfBlock(first < work.vocab ? KeyOf(top, token) : 0);
+  const RowScratch scratch = ScratchOf(work, row);
   if (threadIdx.x == 0) scratch.keys[blockIdx.x] = key;
+  if (has_arguments) {
+    *scratch.arguments = arguments;
+    *scratch.n_done = 0;
+  }
 }
 
 // ---- weights ----
 
-// What all tokens of a row have in common.
+// Holds what all tokens of a row have in common.
 struct RowFactors {
   TopKey top;
   TopKey drawable_top;  // of the ids that may be drawn
@@ -135,8 +151,8 @@ struct RowFactors {
 
 // All threads of a block ask together.
 __device__ __forceinline__ RowFactors FactorsOf(const SampleWork& work, const float* logits,
-                                                const RowScratch& scratch) {
-  const SampleRowArguments& arguments = *scratch.arguments;
+                                                const RowScratch& scratch,
+                                                const SampleRowArguments& arguments) {
   RowFactors factors = {};
 #pragma unroll
   for (int i = 0; i < kMaxChunks; i += 32) {
@@ -179,37 +195,6 @@ __device__ __forceinline__ float WeightOf(float logit, float top, float factor) 
   return x < -126.0f ? 0.0f : __builtin_bit_cast(float, bits + power);
 }
 
-__global__ void __launch_bounds__(kSampleThreads) SampleWeighKernel(SampleWork work) {
-  const int row = blockIdx.y, lane = threadIdx.x % 16;
-  const int block = blockIdx.x * (kChunk / kWeightBlock) + static_cast<int>(threadIdx.x / 16);
-  const RowScratch scratch = ScratchOf(work, row);
-  const int drawable = scratch.arguments->drawable;
-  if (drawable == 0) return;
-  const float* const logits = work.logits + int64_t{row} * work.vocab;
-  const int first = block * kWeightBlock + lane;
-  float values[kWeightBlock / 16];
-#pragma unroll
-  for (int i = 0; i < kWeightBlock / 16; ++i)
-    values[i] = first + 16 * i < work.vocab ? logits[first + 16 * i] : MinusInfinity();
-  const RowFactors factors = FactorsOf(work, logits, scratch);
-  const auto sum_below = [&](int end, float top, float factor) {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kWeightBlock / 16; ++i) {
-      const float value = first + 16 * i < end ? values[i] : MinusInfinity();
-      sum = FlushedAdd(sum, WeightOf(value, top, factor));
-    }
-    return FoldLanes(sum);
-  };
-  const float sum = sum_below(work.vocab, ValueOf(factors.top), static_cast<float>(kLog2E));
-  float drawable_sum = 0;
-  if (factors.is_separate)
-    drawable_sum = sum_below(drawable, ValueOf(factors.drawable_top), factors.factor);
-  if (lane != 0 || block >= work.n_weight_blocks) return;
-  scratch.sums[block] = sum;
-  if (factors.is_separate) scratch.sums[work.n_weight_blocks + block] = drawable_sum;
-}
-
 // ---- the token ----
 
 __device__ __forceinline__ double NaturalLogOf(double x) {
@@ -248,23 +233,94 @@ __device__ __forceinline__ double UniformOf(uint64_t seed, int64_t position) {
   return static_cast<double>(random >> 11) * 0x1p-53;
 }
 
-// Makes sums[i] what `start` and the first i + 1 numbers give, added in ascending order. Returns
-// the last one.
-__device__ __forceinline__ double AddUp(const double* numbers, int n, double start, double* sums) {
-  constexpr int kBatch = 16;
-  double sum = start;
-  int i = 0;
+// Makes numbers[i] the sum of the first i + 1 numbers, added in ascending order. Returns the last
+// one. One thread.
+__device__ __forceinline__ double AddUp(double* numbers, int n) {
+  constexpr int kBatch = 4;
+  double sum = 0, ahead[kBatch] = {};
+#pragma unroll
+  for (int j = 0; j < kBatch; ++j)
+    if (j < n) ahead[j] = numbers[j];
 #pragma unroll 1
-  for (; i + kBatch <= n; i += kBatch) {
+  for (int i = 0; i < n; i += kBatch) {
     double batch[kBatch];
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) batch[j] = numbers[i + j];
+    for (int j = 0; j < kBatch; ++j) {
+      batch[j] = ahead[j];
+      ahead[j] = i + kBatch + j < n ? numbers[i + kBatch + j] : 0.0;
+    }
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) sums[i + j] = sum = sum + batch[j];
+    for (int j = 0; j < kBatch; ++j) {
+      sum = sum + batch[j];
+      if (i + j < n) numbers[i + j] = sum;
+    }
   }
-#pragma unroll 1
-  for (; i < n; ++i) sums[i] = sum = sum + numbers[i];
   return sum;
+}
+
+// A lane's share of n numbers, in order: an odd number of them, so that lanes hit all banks.
+struct LaneShare {
+  int begin, end;
+};
+__device__ __forceinline__ LaneShare ShareOf(int n) {
+  const int lane = threadIdx.x % 32, n_own = (n + 31) / 32 | 1, begin = lane * n_own;
+  return {begin, begin + n_own < n ? begin + n_own : n};
+}
+
+// Returns the sum of what lower lanes have; `sum` becomes that of all lanes.
+__device__ __forceinline__ double SumOfLowerLanes(double& sum) {
+  double below = 0;
+#pragma unroll
+  for (int bits = 1; bits < 32; bits *= 2) {
+    const double other = FromLaneAcross(sum, bits);
+    if ((threadIdx.x & bits) != 0) below += other;
+    sum += other;
+  }
+  return below;
+}
+
+// How far above the exponent of a number that of the sum may be, so that no addition rounds: a
+// number is a multiple of 2^(exponent - 23), since it is an fp32, and fp64 holds 2^53 of them.
+constexpr int kExactExponents = 28;
+
+// As AddUp, of numbers that are not negative and that fp32 holds, by a warp; lane 0 gets the sum.
+// Where no addition rounds, their order is of no matter, and all lanes add.
+__device__ __forceinline__ double AddUpInWarp(double* numbers, int n) {
+  constexpr uint32_t kNone = 0x7ff;  // greater than exponents
+  const auto exponent_of = [](double x) {
+    return static_cast<uint32_t>(__builtin_bit_cast(uint64_t, x) >> 52);
+  };
+  const LaneShare share = ShareOf(n);
+  double total = 0;
+  uint32_t min_exponent = kNone;
+#pragma unroll 4
+  for (int i = share.begin; i < share.end; ++i) {
+    const double number = numbers[i];
+    const uint32_t exponent = number != 0 ? exponent_of(number) : kNone;
+    min_exponent = exponent < min_exponent ? exponent : min_exponent;
+    total += number;
+  }
+  double sum = SumOfLowerLanes(total);
+#pragma unroll
+  for (int bits = 1; bits < 32; bits *= 2) {
+    const uint32_t theirs = FromLaneAcross(min_exponent, bits);
+    min_exponent = theirs < min_exponent ? theirs : min_exponent;
+  }
+  if (exponent_of(total) > min_exponent + kExactExponents)
+    return threadIdx.x % 32 == 0 ? AddUp(numbers, n) : 0;
+  constexpr int kBatch = 4;
+#pragma unroll 1
+  for (int i = share.begin; i < share.end; i += kBatch) {
+    double batch[kBatch];
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) batch[j] = i + j < share.end ? numbers[i + j] : 0.0;
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      sum += batch[j];
+      if (i + j < share.end) numbers[i + j] = sum;
+    }
+  }
+  return total;
 }
 
 // Returns how many of n ascending numbers are not above `target`.
@@ -281,23 +337,50 @@ __device__ __forceinline__ int CountNotAbove(const double* numbers, int n, doubl
   return low;
 }
 
-__global__ void __launch_bounds__(kSampleThreads) SampleFinishKernel(SampleWork work) {
+// Returns how many of the sums of start and the first i + 1 numbers, added in ascending order, are
+// not above `target`. One thread.
+__device__ __forceinline__ int Walk(const double* numbers, int n, double start, double target) {
+  int i = 0;
+  for (double sum = start; i < n; ++i) {
+    sum = sum + numbers[i];
+    if (sum > target) break;
+  }
+  return i;
+}
+
+// As Walk, by a warp; -1: a sum is so near the target that rounding may decide. Lanes add in
+// another order; neither order is off by more than 2^-44 of the last sum, which stays below
+// `bound`, since each has at most 2^9 additions of 2^-53.
+__device__ __forceinline__ int WalkInWarp(const double* numbers, int n, double start, double target,
+                                          double bound) {
+  const LaneShare share = ShareOf(n);
+  double own = 0;
+  for (int i = share.begin; i < share.end; ++i) own += numbers[i];
+  double sum = start + SumOfLowerLanes(own);
+  const double near = bound * 0x1p-42;
+  uint32_t count = 0;
+  for (int i = share.begin; i < share.end; ++i) {
+    sum += numbers[i];
+    count += sum <= target ? 1u : 0u;
+    if (sum - near <= target && target <= sum + near) count += 1u << 16;
+  }
+#pragma unroll
+  for (int bits = 1; bits < 32; bits *= 2) count += FromLaneAcross(count, bits);
+  return count >> 16 != 0 ? -1 : static_cast<int>(count);
+}
+
+// Chooses the token of a row by the sums of its blocks. All threads of a block take part.
+__device__ __forceinline__ void Finish(const SampleWork& work, int row, const RowScratch& scratch,
+                                       const SampleRowArguments& arguments,
+                                       const RowFactors& factors) {
   __shared__ double shared_sums[2][kMaxWeightBlocks];
   __shared__ double shared_totals[2];
-  __shared__ double shared_weights[kWeightBlock], shared_walk[kWeightBlock];
+  __shared__ double shared_weights[kWeightBlock];
   __shared__ int shared_token;
   static_assert(kWeightBlock <= kSampleThreads);
-  const int row = blockIdx.x, thread = threadIdx.x;
-  const RowScratch scratch = ScratchOf(work, row);
-  const SampleRowArguments& arguments = *scratch.arguments;
-  const int drawable = arguments.drawable;
-  if (drawable == 0) {
-    if (thread == 0 && work.sampled != nullptr) work.sampled[row] = -1;
-    return;
-  }
+  const int thread = threadIdx.x, drawable = arguments.drawable;
   const float* const logits = work.logits + int64_t{row} * work.vocab;
   const float* const sums = scratch.sums;
-  const RowFactors factors = FactorsOf(work, logits, scratch);
   const float top = ValueOf(factors.top);
   const int draw = factors.is_separate ? 1 : 0;  // whose sums are those of the draw
   const int n_drawable = (drawable + kWeightBlock - 1) / kWeightBlock;
@@ -306,11 +389,15 @@ __global__ void __launch_bounds__(kSampleThreads) SampleFinishKernel(SampleWork 
     if (draw != 0) shared_sums[1][i] = static_cast<double>(sums[work.n_weight_blocks + i]);
   }
   __syncthreads();
-  // A warp for each of the sums, which are added one by one.
-  if (thread == 0)
-    shared_totals[0] = AddUp(shared_sums[0], work.n_weight_blocks, 0, shared_sums[0]);
-  if (thread == 32 && draw != 0)
-    shared_totals[1] = AddUp(shared_sums[1], n_drawable, 0, shared_sums[1]);
+  // A warp for each of the sums.
+  if (thread / 32 == 0) {
+    const double total = AddUpInWarp(shared_sums[0], work.n_weight_blocks);
+    if (thread == 0) shared_totals[0] = total;
+  }
+  if (thread / 32 == 1 && draw != 0) {
+    const double total = AddUpInWarp(shared_sums[1], n_drawable);
+    if (thread == 32) shared_totals[1] = total;
+  }
   __syncthreads();
 
   int token = TokenOf(factors.drawable_top);
@@ -329,13 +416,13 @@ __global__ void __launch_bounds__(kSampleThreads) SampleFinishKernel(SampleWork 
                                      : 0.0;
       }
       __syncthreads();
+      int n_passed = n;
+      if (is_first && thread < 32) {
+        n_passed = WalkInWarp(shared_weights, n, below, target, 2 * shared_totals[draw]);
+        if (n_passed < 0 && thread == 0) n_passed = Walk(shared_weights, n, below, target);
+      }
       if (thread == 0) {
-        int found = -1;
-        if (is_first) {
-          AddUp(shared_weights, n, below, shared_walk);
-          const int n_passed = CountNotAbove(shared_walk, n, target);
-          if (n_passed < n) found = n_passed;
-        }
+        int found = n_passed < n ? n_passed : -1;
         // Rounding may carry the walk past the block's end: the last token with any weight.
         for (int i = n - 1; found < 0 && i >= 0; --i)
           if (shared_weights[i] != 0) found = i;
@@ -356,6 +443,50 @@ __global__ void __launch_bounds__(kSampleThreads) SampleFinishKernel(SampleWork 
   }
   *reinterpret_cast<SampleRowResult*>(work.results + arguments.result) = {0, token, logprob, 0, 0};
   if (work.sampled != nullptr) work.sampled[row] = token;
+}
+
+__global__ void __launch_bounds__(kSampleThreads, 4) SampleTokenKernel(SampleWork work) {
+  const int row = blockIdx.y, lane = threadIdx.x % 16;
+  const int block = blockIdx.x * (kChunk / kWeightBlock) + static_cast<int>(threadIdx.x / 16);
+  LetNextKernelBegin();
+  WaitForKernelBefore();
+  const float* const logits = work.logits + int64_t{row} * work.vocab;
+  const int first = block * kWeightBlock + lane;
+  float values[kWeightBlock / 16];
+#pragma unroll
+  for (int i = 0; i < kWeightBlock / 16; ++i)
+    values[i] = first + 16 * i < work.vocab ? logits[first + 16 * i] : MinusInfinity();
+  const RowScratch scratch = ScratchOf(work, row);
+  const SampleRowArguments arguments = *scratch.arguments;
+  const int drawable = arguments.drawable;
+  if (drawable == 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0 && work.sampled != nullptr) work.sampled[row] = -1;
+    return;
+  }
+  const RowFactors factors = FactorsOf(work, logits, scratch, arguments);
+  const auto sum_below = [&](int end, float top, float factor) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWeightBlock / 16; ++i) {
+      const float value = first + 16 * i < end ? values[i] : MinusInfinity();
+      sum = FlushedAdd(sum, WeightOf(value, top, factor));
+    }
+    return FoldLanes(sum);
+  };
+  const float sum = sum_below(work.vocab, ValueOf(factors.top), static_cast<float>(kLog2E));
+  float drawable_sum = 0;
+  if (factors.is_separate)
+    drawable_sum = sum_below(drawable, ValueOf(factors.drawable_top), factors.factor);
+  if (lane == 0 && block < work.n_weight_blocks) {
+    scratch.sums[block] = sum;
+    if (factors.is_separate) scratch.sums[work.n_weight_blocks + block] = drawable_sum;
+  }
+  __shared__ bool shared_is_last;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    shared_is_last = CountBlock(scratch.n_done) == static_cast<uint32_t>(work.n_chunks) - 1;
+  __syncthreads();
+  if (shared_is_last) Finish(work, row, scratch, arguments, factors);
 }
 
 }  // namespace

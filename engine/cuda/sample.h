@@ -14,8 +14,9 @@
 namespace baton {
 
 // logits: (n_rows, vocab) fp32, vocab at most kMaxSampledVocab. results, sampled, scratch: memory
-// of the GPU; rows: (n_rows) pinned memory of the host, or of the GPU. sampled: (n_rows) the tokens
-// again, alone; may be null.
+// of the GPU; rows: (n_rows) pinned memory of the host, or of the GPU, that no kernel writes: it is
+// read before the kernels before it have ended. sampled: (n_rows) the tokens again, alone; may be
+// null.
 inline constexpr int kMaxSampledVocab = 1 << 18;
 int64_t SampleScratchBytes(int max_rows, int vocab);
 cudaError_t SampleRows(const float* logits, int n_rows, int vocab, const SampleRowArguments* rows,

@@ -1,4 +1,4 @@
-// What the sampling of a row takes and gives, as kernels and the host have it.
+// Input and output of the sampling of a row, as kernels and the host have it.
 #pragma once
 
 #include <cstdint>

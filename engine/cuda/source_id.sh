@@ -5,7 +5,8 @@
 set -eu
 cd "$1"
 id=$({ find engine/cuda engine/cuda/check -maxdepth 1 -name '*.cu' -o -name '*.cuh' -o -name '*.cc' -o -name '*.h' -o -name '*.sh' | LC_ALL=C sort
-  echo engine/numerics/bf16.h engine/numerics/tensor_core_dot.h scripts/cuda_tools.txt
+  find engine/numerics -name '*.h' | LC_ALL=C sort
+  echo scripts/cuda_tools.txt
 } | xargs cat | sha256sum | cut -c1-16)
 if [ $# -eq 1 ]; then
   echo "$id"

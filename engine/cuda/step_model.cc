@@ -8,6 +8,9 @@ namespace {
 #define RETURN_IF_GPU_ERROR(call) \
   if (const cudaError_t error = (call); error != cudaSuccess) return error
 
+// Chunks go by mma.sync: no GPU has run the kernel of warpgroups (docs/CUDA.md).
+constexpr ChunkKernel kChunkKernel = ChunkKernel::kMma;
+
 BfRows From(BfRows rows, int first) {
   return {rows.data + int64_t{first} * rows.stride, rows.stride};
 }
@@ -44,7 +47,7 @@ cudaError_t StepModel::Allocate(int64_t n, T** memory) {
   memory_.push_back(made);
   bytes_ += n * static_cast<int64_t>(sizeof(T));
   *memory = static_cast<T*>(made);
-  // What lies behind a row's values is zero, and stays so.
+  // Zeros lie behind a row's values, and stay there.
   return cudaMemset(made, 0, static_cast<size_t>(n) * sizeof(T));
 }
 
@@ -146,7 +149,7 @@ cudaError_t StepModel::Finish(const Block& block, const AttentionRange& range, i
   const int n = range.to - range.from;
   const BfRows x = From(block.x, range.from);
   RETURN_IF_GPU_ERROR(Attend(block.at, range, From(block.q, range.from).data, PlaneOf(block, w),
-                             ShapeOf(w), block.work, attended_.data, stream));
+                             ShapeOf(w), block.work, attended_.data, stream, kChunkKernel));
   const auto project = [&](const GemmOutput& output) {
     return Multiply(attended_.data, attended_.stride, w.o, output,
                     {n, view_.hidden, attended_.stride}, stream);

@@ -40,7 +40,7 @@ class StepModel {
   // ---- slices ----
 
   cudaError_t BeginSlice(const int32_t* block, StepCounts counts, uint8_t* kv, cudaStream_t stream);
-  // Of rows [from, to), at most max_step_rows.
+  // Computes rows [from, to), at most max_step_rows.
   cudaError_t ProjectSlice(int layer, int from, int to, cudaStream_t stream);
   // logits: (vocab) of the slice's row with logits, not null in its last part alone.
   cudaError_t FinishSlice(int layer, int from, int to, float* logits, cudaStream_t stream);

@@ -1,23 +1,24 @@
 // The tensor memory accelerator of Hopper as PTX: copies of boxes of a matrix into shared memory
-// that one thread starts, barriers that count their bytes, clusters of blocks, and registers that
-// go from one warpgroup to another. PTX ISA: "cp.async.bulk.tensor", "mbarrier",
-// "barrier.cluster", "setmaxnreg". Device code only.
+// that one thread starts, barriers that count their bytes, and registers that go from one
+// warpgroup to another. PTX ISA: "cp.async.bulk.tensor", "mbarrier", "setmaxnreg". Device code
+// only.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/cuda/async_copy.cuh"
+#include "engine/cuda/dependent_launch.cuh"
 #include "engine/cuda/tensor_map.h"
 
 namespace baton {
 
 // ---- barriers: 8 bytes of shared memory each; their phases have parity 0, 1, 0, ... ----
 
-// Of phases that end with `count` arrivals and all bytes that were announced.
+// Holds phases that end with `count` arrivals and all bytes that were announced.
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-// Shows new barriers to copies and to the cluster; a barrier of the block or cluster must follow.
+// Shows new barriers to copies; a barrier of the block must follow.
 __device__ __forceinline__ void ShowBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -30,15 +31,6 @@ __device__ __forceinline__ void Arrive(uint32_t barrier) {
 __device__ __forceinline__ void ArriveAsWarp(uint32_t barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) Arrive(barrier);
-}
-// Arrives at the barrier at the same address of block `block` of the cluster.
-__device__ __forceinline__ void ArriveInBlock(uint32_t barrier, uint32_t block) {
-  asm volatile(
-      "{\n.reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-      "r"(block)
-      : "memory");
 }
 // Arrives and announces `bytes` that copies will bring in this phase.
 __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
@@ -78,16 +70,6 @@ __device__ __forceinline__ void CopyBox(uint32_t target, const TensorMap& map, i
       "l"(&map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
-// The same into all blocks of the cluster that `blocks` has bits of, at the same address, counted
-// by the barrier at the same address of each.
-__device__ __forceinline__ void CopyBoxToBlocks(uint32_t target, const TensorMap& map, int x, int y,
-                                                uint32_t barrier, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(target),
-      "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
-      : "memory");
-}
 // Starts to copy a box of a matrix in columns of 64 (EncodeColumns).
 __device__ __forceinline__ void CopyColumnBox(uint32_t target, const TensorMap& map, int column,
                                               int y, uint32_t barrier) {
@@ -97,21 +79,14 @@ __device__ __forceinline__ void CopyColumnBox(uint32_t target, const TensorMap& 
       "l"(&map), "r"(0), "r"(y), "r"(column), "r"(barrier)
       : "memory");
 }
+// Asks the level 2 cache for such a box.
+__device__ __forceinline__ void PrefetchColumnBox(const TensorMap& map, int column, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map),
+               "r"(0), "r"(y), "r"(column)
+               : "memory");
+}
 __device__ __forceinline__ void PrefetchMap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
-// ---- clusters ----
-
-__device__ __forceinline__ uint32_t BlockOfCluster() {
-  uint32_t block;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
-  return block;
-}
-// All threads of all blocks of the cluster call it.
-__device__ __forceinline__ void ClusterBarrier() {
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // ---- registers: all threads of a warpgroup call these ----
@@ -123,17 +98,6 @@ __device__ __forceinline__ void GiveRegisters() {
 template <int kRegisters>
 __device__ __forceinline__ void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-// ---- kernels that begin before the one before them in the stream has ended ----
-
-// Lets the next kernel begin; it waits by WaitForKernelBefore for what this one writes.
-__device__ __forceinline__ void LetNextKernelBegin() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-// Waits until the kernel before has ended and what it has written is there.
-__device__ __forceinline__ void WaitForKernelBefore() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// What the lanes of a warp do together; all 32 take part. Device code only.
+// Operations that the lanes of a warp do together; all 32 take part. Device code only.
 #pragma once
 
 namespace baton {
@@ -8,8 +8,5 @@ template <typename T>
 __device__ __forceinline__ T FromLaneAcross(T value, int bits) {
   return __shfl_xor_sync(0xffffffffu, value, bits);
 }
-
-// Orders what the lanes have written before it and read behind it.
-__device__ __forceinline__ void WarpBarrier() { __syncwarp(); }
 
 }  // namespace baton

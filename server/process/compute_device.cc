@@ -61,10 +61,15 @@ absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share
       share, static_cast<double>(memory.total_bytes) / kMiB, static_cast<double>(used) / kMiB));
 }
 
-std::string PluginBesideProgram() {
+std::string PluginOfProgram() {
+  constexpr char kFile[] = "libbaton_cuda.so";
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (program.parent_path() / "libbaton_cuda.so").string();
+  const std::filesystem::path beside = program.parent_path() / kFile;
+  if (std::filesystem::exists(beside, error)) return beside.string();
+  const std::filesystem::path installed =
+      program.parent_path().parent_path() / "lib" / "baton" / kFile;
+  return (std::filesystem::exists(installed, error) ? installed : beside).string();
 }
 
 }  // namespace baton

@@ -30,7 +30,7 @@ absl::StatusOr<std::optional<Gpu>> OpenDevice(const std::string& device, const s
 absl::StatusOr<int64_t> KvBytesOnDevice(const DeviceMemory& memory, double share,
                                         int64_t page_bytes);
 
-// The plugin that lies beside the running program.
-std::string PluginBesideProgram();
+// The plugin beside the running program, or in ../lib/baton, where packages have it.
+std::string PluginOfProgram();
 
 }  // namespace baton

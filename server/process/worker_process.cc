@@ -288,7 +288,7 @@ int RunWorker(const RoleConfig& process, Role role) {
   Config config = process.config;  // takes live values
   const absl::Status placed = TakePlace(ConfigOf(config, role));
   if (!placed.ok()) return Fail(placed);
-  const auto gpu = OpenDevice(config.device.name, PluginBesideProgram());
+  const auto gpu = OpenDevice(config.device.name, PluginOfProgram());
   if (!gpu.ok()) return Fail(gpu.status());
   auto start = StartOf(process, role);
   if (!start.ok()) return Fail(start.status());

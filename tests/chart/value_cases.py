@@ -166,7 +166,8 @@ for role in ("router",) + WORKERS:
     if role == "router":
         continue
     of("replicas", 5, lambda r, role: r.workload(role)["spec"]["replicas"] == 5)
-    of("gpu.count", 2, lambda r, role: r.container(role)["resources"]["limits"]["nvidia.com/gpu"] == 2)
+    of("gpu.count", 1, lambda r, role: r.container(role)["resources"]["limits"]["nvidia.com/gpu"] == 1
+       and "--model.device=cuda" in r.container(role)["args"])
     of("gpu.resource", "amd.com/gpu", lambda r, role: r.container(role)["resources"]["limits"]["amd.com/gpu"] == 1,
        **{f"{role}__gpu__count": 1})
     of("rdma.count", 1,

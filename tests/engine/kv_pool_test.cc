@@ -97,6 +97,17 @@ TEST_CASE("layers of other widths, and latent ones, follow each other") {
   CHECK(layout.VGroupBytes(1) == 0);
 }
 
+TEST_CASE("a GPU's rows are filled up to a multiple of 64 values, in keys and values alike") {
+  const KvLayout layout = KvLayout::Of({{2, 16, 16}, {1, 80, 128}}, KvType::kBf16Rows, 32);
+  CHECK(layout.planes[0].bytes == 2 * 32 * (64 + 64) * 2);
+  CHECK(layout.planes[1].bytes == 32 * (128 + 128) * 2);
+  CHECK(layout.planes[1].offset == layout.planes[0].bytes);
+  CHECK(layout.KOffset(0, 1) == 32 * 64 * 2);      // keys of a head: a row of every token
+  CHECK(layout.VOffset(0, 0) == 2 * 32 * 64 * 2);  // values behind the keys of all heads
+  CHECK(layout.layout_id() ==
+        "1xh2-k16-v16-1xh1-k80-v128-t32-bf16-rows64");  // exchanged with no other kind
+}
+
 TEST_CASE("a copy of a page has its bytes in all layers, also where these lie apart") {
   KvLayout layout = KvLayout::For(Model(16), KvType::kBf16, 16);
   if (GENERATE(false, true)) layout.SetWindows(std::vector<int>{0, 40, 40});

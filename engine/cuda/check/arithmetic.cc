@@ -205,7 +205,7 @@ void CompareEdges(Report& report) {
     device_a.Write(a);
     device_b.Write(b);
     GpuArray<float> c(1);
-    for (const Kernel kernel : {kReference, WgmmaOf(64)}) {
+    for (const Kernel kernel : {kReference, TmaOf(64, 64)}) {
       Multiply(kernel, device_a.get(), device_b.get(), c, {1, 1, k}, stream);
       stream.Wait();
       const uint32_t found = BitsOf(c)[0];
@@ -254,7 +254,7 @@ void CompareMaskedTail(Report& report) {
                                    ? InputAt(Distribution::kNormal, 8, 2, row, key, kLong)
                                    : Bf16Of(Power(100));
     device_v.Write(v);
-    for (const Kernel kernel : {kReference, WgmmaOf(64), WgmmaOf(128)}) {
+    for (const Kernel kernel : {kReference, TmaOf(64, 64), TmaOf(128, 128)}) {
       Multiply(kernel, device_p.get(), device_v.get(), found, {kM, kN, kLong}, stream);
       const uint64_t differing = count.Of(expected.get(), found.get(), found.size());
       const Verdict bad = tail[0] == '2' ? Verdict::kInfo : Verdict::kFail;  // no model has such V

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/cuda/attention.h"
+#include "engine/cuda/check/graph_time.h"
 #include "engine/cuda/check/parts.h"
 #include "engine/cuda/check/products.h"
 
@@ -147,7 +148,7 @@ std::vector<Piece> Cut(const std::vector<Piece>& pieces, const std::function<int
 // Computes the outputs of all rows, in launches of at most `rows_of_launch` rows, into poison.
 void Compute(const std::vector<Piece>& pieces, const Pages& pages, const AttentionShape& shape,
              const uint16_t* q, int rows_of_launch, bool has_memory, GpuArray<uint16_t>& out,
-             const Stream& stream) {
+             const Stream& stream, ChunkKernel chunk_kernel = ChunkKernel::kWarpgroups) {
   const std::vector<int32_t> numbers = BlockOf(pieces, pages);
   GpuArray<int32_t> block(std::ssize(numbers));
   block.Write(numbers);
@@ -167,7 +168,7 @@ void Compute(const std::vector<Piece>& pieces, const Pages& pages, const Attenti
     GPU_CHECK(PrepareAttention(block.get(), range, shape, work, stream));
     for (int layer = 0; layer < 2; ++layer)  // counters of the first are used again
       GPU_CHECK(Attend(block.get(), range, q + from * stride, pages.view(), shape, work,
-                       out.get() + from * stride, stream));
+                       out.get() + from * stride, stream, chunk_kernel));
   }
   stream.Wait();
 }
@@ -284,14 +285,17 @@ void CompareShape(Report& report, const AttentionShape& shape, int page_tokens,
     return reinterpret_cast<const float*>(values.get());
   };
   const auto compare = [&](const std::string& what, const std::vector<Piece>& cut,
-                           const Pages& from, int rows_of_launch, bool has_memory) {
-    Compute(cut, from, shape, q.get(), rows_of_launch, has_memory, found, stream);
+                           const Pages& from, int rows_of_launch, bool has_memory,
+                           ChunkKernel chunk_kernel = ChunkKernel::kWarpgroups) {
+    Compute(cut, from, shape, q.get(), rows_of_launch, has_memory, found, stream, chunk_kernel);
     report.AddDifferences(kPart, what, name,
                           count.Of(bits(expected), bits(found), expected.size() / 2));
   };
   std::mt19937 random(seed);
   const std::vector<Piece> rows = Cut(pieces, [] { return 1; });
   compare("the same again", pieces, pages, n_rows, true);
+  compare("by mma.sync", pieces, pages, n_rows, true, ChunkKernel::kMma);
+  compare("by mma.sync, launches of 100 rows", pieces, pages, 100, true, ChunkKernel::kMma);
   compare("rows alone, all at once", rows, pages, n_rows, true);
   compare("rows alone, 1 a launch", rows, pages, 1, true);
   compare("rows alone, 13 a launch", rows, pages, 13, true);
@@ -355,15 +359,14 @@ void CompareGraph(Report& report) {
 // Times rows of sequences of one length, in a graph of several layers, whose pages together are
 // much larger than the L2 cache.
 void Measure(Report& report, const AttentionShape& shape, const std::vector<Piece>& pieces,
-             int n_layers) {
-  constexpr int kPageTokens = 16;
+             int n_layers, int page_tokens = 64) {
   const Stream stream;
-  const int64_t plane = int64_t{2} * shape.n_kv_heads * kPageTokens * shape.row;  // values
+  const int64_t plane = int64_t{2} * shape.n_kv_heads * page_tokens * shape.row;  // values
   const int64_t page_stride = plane * n_layers * 2;
   int64_t n_pages = 0, n_keys = 0;
   double pairs = 0;  // of a query and a key
   for (const Piece& piece : pieces) {
-    n_pages += (piece.position + piece.rows + kPageTokens - 1) / kPageTokens;
+    n_pages += (piece.position + piece.rows + page_tokens - 1) / page_tokens;
     n_keys += piece.position + piece.rows;
     for (int i = 0; i < piece.rows; ++i) pairs += piece.position + i + 1;
   }
@@ -377,7 +380,7 @@ void Measure(Report& report, const AttentionShape& shape, const std::vector<Piec
     for (int i = 0; i < piece.rows; ++i) positions.push_back(piece.position + i);
     piece_begin.push_back(static_cast<int32_t>(positions.size()));
     page_begin.push_back(page_begin.back() +
-                         (piece.position + piece.rows + kPageTokens - 1) / kPageTokens);
+                         (piece.position + piece.rows + page_tokens - 1) / page_tokens);
   }
   const int n_rows = static_cast<int>(positions.size()), n_pieces = static_cast<int>(pieces.size());
   std::vector<int32_t> numbers = {n_rows, n_pieces, static_cast<int32_t>(n_pages), 0, 0, 0};
@@ -393,31 +396,38 @@ void Measure(Report& report, const AttentionShape& shape, const std::vector<Piec
   GpuArray<uint8_t> work_memory(AttentionWorkBytes(n_rows, shape));
   const AttentionWork work{work_memory.get(), work_memory.size(), n_rows};
   const AttentionRange range{0, n_rows, n_pieces, n_rows == n_pieces};
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
   GPU_CHECK(PrepareAttention(block.get(), range, shape, work, stream));
-  GPU_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int layer = 0; layer < n_layers; ++layer) {
-    const KvPlaneView kv{reinterpret_cast<uint8_t*>(memory.get() + layer * plane), page_stride,
-                         kPageTokens};
-    GPU_CHECK(Attend(block.get(), range, q.get(), kv, shape, work, out.get(), stream));
-  }
-  GPU_CHECK(cudaStreamEndCapture(stream, &graph));
-  GPU_CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  const double micros =
-      MedianMicros(stream, 20, [&] { GPU_CHECK(cudaGraphLaunch(executable, stream)); }) / n_layers;
-  GPU_CHECK(cudaGraphExecDestroy(executable));
-  GPU_CHECK(cudaGraphDestroy(graph));
-  const double preparing = MedianMicros(
+  // Layers of a graph, one after the other: MicrosInGraph divides by their number.
+  const auto time = [&](GpuArray<uint16_t>& to, ChunkKernel chunk_kernel) {
+    to.Poison(stream);
+    int layer = 0;
+    return MicrosInGraph(stream, n_layers, [&] {
+      const KvPlaneView kv{reinterpret_cast<uint8_t*>(memory.get() + layer++ * plane), page_stride,
+                           page_tokens};
+      GPU_CHECK(
+          Attend(block.get(), range, q.get(), kv, shape, work, to.get(), stream, chunk_kernel));
+    });
+  };
+  const double micros = time(out, ChunkKernel::kWarpgroups);
+  const double preparing = MicrosInGraph(
       stream, 20, [&] { GPU_CHECK(PrepareAttention(block.get(), range, shape, work, stream)); });
   const std::string name = std::to_string(n_pieces) + " x " + std::to_string(pieces[0].rows) +
                            " rows, last of " + std::to_string(pieces[0].position + pieces[0].rows) +
-                           " keys";
+                           " keys; " + NameOf(shape, page_tokens);
   char note[96];
   std::snprintf(note, sizeof note, "%.1f us a layer, lists %.1f us", micros, preparing);
   if (pieces[0].rows > 1) {
-    report.Add({kPart, "speed", name, 4.0 * shape.row * shape.n_heads * pairs / micros * 1e-6,
-                "TFLOP/s", Verdict::kInfo, note});
+    const double operations = 4.0 * shape.row * shape.n_heads * pairs;
+    report.Add({kPart, "speed", name, operations / micros * 1e-6, "TFLOP/s", Verdict::kInfo, note});
+    GpuArray<uint16_t> expected(n_rows * stride);
+    const double micros_of_mma = time(expected, ChunkKernel::kMma);
+    std::snprintf(note, sizeof note, "%.1f us a layer", micros_of_mma);
+    report.Add({kPart, "speed by mma.sync", name, operations / micros_of_mma * 1e-6, "TFLOP/s",
+                Verdict::kInfo, note});
+    DifferenceCount count(stream);
+    report.AddDifferences(kPart, "all rows by mma.sync", name,
+                          count.Of(reinterpret_cast<const float*>(expected.get()),
+                                   reinterpret_cast<const float*>(out.get()), n_rows * stride / 2));
     return;
   }
   const double bytes = static_cast<double>(n_keys) * shape.n_kv_heads * shape.row * 4;
@@ -464,12 +474,19 @@ void CheckAttention(Report& report, const CheckOptions& options) {
   }
   CompareGraph(report);
 
-  const AttentionShape llama{32, 8, 128, 0, 0.08838835f};
+  const AttentionShape llama{32, 8, 128, 0, 0.08838835f}, small{32, 8, 64, 0, 0.125f};
   Measure(report, llama, {{0, 0, 8192}}, 1);
+  Measure(report, llama, {{0, 0, 8192}}, 1, 16);
   Measure(report, llama, {{0, 6144, 2048}}, 4);
+  Measure(report, llama, {{0, 1000, 100}}, 4);
+  Measure(report, small, {{0, 0, 8192}}, 1);
   Measure(report, llama, Rows(1, 8192), 8);
+  Measure(report, llama, Rows(1, 8192), 8, 16);
+  Measure(report, llama, Rows(8, 4096), 8);
   Measure(report, llama, Rows(32, 1024), 4);
   Measure(report, llama, Rows(256, 1024), 1);
+  Measure(report, small, Rows(1, 8192), 8);
+  Measure(report, small, Rows(32, 1024), 8);
 }
 
 }  // namespace baton

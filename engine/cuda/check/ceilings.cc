@@ -94,7 +94,8 @@ void MeasureMatrixRate(Report& report) {
   GPU_CHECK(FillInputs(a.get(), {Distribution::kNormal, 1, 1, kSide, kSide}, stream));
   GPU_CHECK(FillInputs(b.get(), {Distribution::kNormal, 1, 2, kSide, kSide}, stream));
   const auto multiply = [&] {
-    GPU_CHECK(GemmByWgmma(a.get(), b.get(), c.get(), {kSide, kSide, kSide}, 256, stream));
+    GPU_CHECK(
+        Multiply(a.get(), kSide, b.get(), SumsOf(c.get(), kSide), {kSide, kSide, kSide}, stream));
   };
   const double first = MedianMicros(stream, kRepeats, multiply);
   const double second = MedianMicros(stream, kRepeats, multiply);
@@ -107,7 +108,7 @@ void MeasureMatrixRate(Report& report) {
   for (const int rows : {1, 8, 32}) {
     const GemmShape few{rows, kWidth, kDepth};
     const double row_micros = MedianMicros(stream, kRepeats, [&] {
-      GPU_CHECK(GemmOfFewRows(a.get(), weights.get(), c.get(), few, stream));
+      GPU_CHECK(Multiply(a.get(), kDepth, weights.get(), SumsOf(c.get(), kWidth), few, stream));
     });
     report.Add({"S0.matrix", "own GEMM of few rows, bytes of weights",
                 std::to_string(rows) + " x 28672 x 4096",

@@ -44,7 +44,8 @@ class GpuArray {
   int64_t size() const { return n_; }
   size_t bytes() const { return static_cast<size_t>(n_) * sizeof(T); }
 
-  // Both wait for the copy.
+  // Both wait for the copy: cudaMemcpy from pageable memory may return while the last part is on
+  // its way, and streams of this program do not wait for it.
   std::vector<T> Read() const {
     std::vector<T> values(static_cast<size_t>(n_));
     GPU_CHECK(cudaMemcpy(values.data(), data_, bytes(), cudaMemcpyDefault));
@@ -52,6 +53,7 @@ class GpuArray {
   }
   void Write(std::span<const T> values) {
     GPU_CHECK(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyDefault));
+    GPU_CHECK(cudaDeviceSynchronize());
   }
   // Fills with bytes 0xff, NaN of every kind, to show what nothing has written.
   void Poison(cudaStream_t stream) { GPU_CHECK(cudaMemsetAsync(data_, 0xff, bytes(), stream)); }

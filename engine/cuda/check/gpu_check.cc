@@ -91,9 +91,8 @@ int Predict() {
 }
 
 int PrintKernels() {
-  for (const auto& launches :
-       {MmaLaunches(), FewLaunches(), WgmmaLaunches(), TmaLaunches(), StreamLaunches(),
-        AttentionLaunches(), RowLaunches(), SampleLaunches(), CheckLaunches(), ChainLaunches()})
+  for (const auto& launches : {MmaLaunches(), TmaLaunches(), StreamLaunches(), AttentionLaunches(),
+                               RowLaunches(), SampleLaunches(), CheckLaunches(), ChainLaunches()})
     for (const KernelLaunch& launch : launches)
       std::printf("%d %d %s\n", launch.threads, launch.shared_bytes, launch.kernel);
   return 0;

@@ -12,24 +12,22 @@ namespace baton {
 
 // A GEMM kernel: the reference, or a family with its tiles.
 struct Kernel {
-  enum class Family { kReference, kFewRows, kWgmma, kTma, kStream };
+  enum class Family { kReference, kTma, kStream };
   Family family = Family::kReference;
-  int rows = 0;     // of a block; kTma, kStream
-  int columns = 0;  // kWgmma, kTma: of a block; kStream: warps
-  int cluster = 0;  // kTma
+  int rows = 0;     // of a block
+  int columns = 0;  // kTma: of a block; kStream: warps
 };
 inline constexpr Kernel kReference{};
-inline constexpr Kernel WgmmaOf(int columns) { return {Kernel::Family::kWgmma, 0, columns}; }
-inline constexpr Kernel kKernels[] = {
-    kReference, {Kernel::Family::kFewRows}, WgmmaOf(8), WgmmaOf(64), WgmmaOf(128), WgmmaOf(256)};
+inline constexpr Kernel TmaOf(int rows, int columns) {
+  return {Kernel::Family::kTma, rows, columns};
+}
 
 // All of them.
 inline std::vector<Kernel> AllKernels() {
-  std::vector<Kernel> kernels(std::begin(kKernels), std::end(kKernels));
+  std::vector<Kernel> kernels{kReference};
   for (const StreamTiles& tiles : kStreamTiles)
     kernels.push_back({Kernel::Family::kStream, tiles.rows, tiles.warps});
-  for (const TmaTiles& tiles : kTmaTiles)
-    kernels.push_back({Kernel::Family::kTma, tiles.rows, tiles.columns, tiles.cluster});
+  for (const TmaTiles& tiles : kTmaTiles) kernels.push_back(TmaOf(tiles.rows, tiles.columns));
   return kernels;
 }
 
@@ -38,12 +36,8 @@ inline std::string NameOf(Kernel kernel) {
   switch (kernel.family) {
     case Kernel::Family::kReference:
       return "mma.sync";
-    case Kernel::Family::kFewRows:
-      return "few rows";
-    case Kernel::Family::kWgmma:
-      return "wgmma n" + columns;
     case Kernel::Family::kTma:
-      return "tma " + rows + "x" + columns + (kernel.cluster == 2 ? " pairs" : "");
+      return "tma " + rows + "x" + columns;
     case Kernel::Family::kStream:
       return "stream " + rows + "/" + columns;
   }
@@ -62,22 +56,13 @@ inline GpuArray<uint16_t> Inputs(const InputMatrix& matrix, const Stream& stream
   return values;
 }
 
-inline bool HasEnd(Kernel kernel, GemmEnd end) {
-  return kernel.family != Kernel::Family::kWgmma || kernel.columns != 8 || !IsGated(end);
-}
-
 inline cudaError_t MultiplyBy(Kernel kernel, const uint16_t* a, int a_stride, const uint16_t* b,
                               const GemmOutput& output, GemmShape shape, cudaStream_t stream) {
   switch (kernel.family) {
     case Kernel::Family::kReference:
       return GemmByMma(a, a_stride, b, output, shape, stream);
-    case Kernel::Family::kFewRows:
-      return GemmOfFewRows(a, a_stride, b, output, shape, stream);
-    case Kernel::Family::kWgmma:
-      return GemmByWgmma(a, a_stride, b, output, shape, kernel.columns, stream);
     case Kernel::Family::kTma:
-      return GemmByTma(a, a_stride, b, output, shape, {kernel.rows, kernel.columns, kernel.cluster},
-                       stream);
+      return GemmByTma(a, a_stride, b, output, shape, {kernel.rows, kernel.columns}, stream);
     case Kernel::Family::kStream:
       return GemmByStream(a, a_stride, b, output, shape, {kernel.rows, kernel.columns}, stream);
   }

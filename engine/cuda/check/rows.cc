@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "engine/cuda/check/graph_time.h"
-#include "engine/cuda/check/inputs.h"
 #include "engine/cuda/check/parts.h"
+#include "engine/cuda/check/rows_inputs.h"
 #include "engine/cuda/check/rows_reference.h"
 #include "engine/threads/mxcsr.h"
 
@@ -16,9 +16,6 @@ namespace baton {
 namespace {
 
 constexpr double kCopyTbPerSecond = 4.23;  // S0.memory of an H200
-constexpr uint16_t kPoison = 0xffff;
-
-int RoundUp64(int n) { return (n + 63) / 64 * 64; }
 
 // Runs fn(i) for all i below n on all processors, with the control word of the CPU's kernels.
 template <typename Fn>
@@ -48,47 +45,21 @@ uint64_t CountDiffering(const std::vector<T>& left, const std::vector<T>& right)
   return n;
 }
 
-// Rows of bf16, zeros behind `width`. Some rows have NaN, infinities, zeros of both signs or
-// nothing but denormals.
-std::vector<uint16_t> RandomRows(int n, int width, int stride, uint32_t seed) {
-  std::vector<uint16_t> rows(static_cast<size_t>(n) * stride);
-  for (int row = 0; row < n; ++row) {
-    const auto distribution = static_cast<Distribution>(row % kDistributions);
-    uint16_t* const values = &rows[static_cast<size_t>(row) * stride];
-    for (int i = 0; i < width; ++i) values[i] = InputAt(distribution, seed, 1, row, i, width);
-    uint16_t& at = values[Mix(seed + row) % width];
-    if (row % 16 == 5) at = 0xffc1;
-    if (row % 16 == 6) at = 0x7f80;
-    if (row % 16 == 7) at = 0xff80;
-    if (row % 16 == 8) std::fill_n(values, width, uint16_t{0x8000});
-    if (row % 16 == 9)
-      for (int i = 0; i < width; ++i) values[i] = values[i] & 0x807f;
-  }
-  return rows;
-}
-
-std::vector<float> RandomFloats(int n, float around, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(around, 1.0f);
-  std::vector<float> values(n);
-  for (float& value : values) value = Bf16ToFloat(FloatToBf16(normal(random)));
-  return values;
-}
-
 class RowsCheck {
  public:
   RowsCheck(Report& report, bool is_quick) : report_(report), is_quick_(is_quick) {}
 
   void CompareNorms(int width);
   void CompareSums(int width);
-  void CompareRotations(const RotateShape& shape, bool is_normed, int page_tokens);
+  void CompareRotations(const HeadShape& heads, bool is_normed, int page_tokens);
   void ComparePrepared(int n_pieces, int max_rows);
   void CompareLogits(float cap);
   void Measure();
 
  private:
-  void Add(const std::string& name, const std::string& shape, uint64_t differing) {
-    report_.AddDifferences("S2.rows", name, shape, differing);
+  void Add(const std::string& name, const std::string& shape, uint64_t differing,
+           const std::string& note = "") {
+    report_.AddDifferences("S2.rows", name, shape, differing, note);
   }
   void MeasureNorm(int rows, int width, bool is_centred);
   void MeasureRotation(int rows);
@@ -121,7 +92,7 @@ void RowsCheck::CompareNorms(int width) {
       out.Poison(stream_);
       GPU_CHECK(Norm({gpu_x.get(), stride}, n, norm, {out.get(), out_stride}, stream_));
       stream_.Wait();
-      uint64_t differing = CountDiffering(out.Read(), expected);
+      const uint64_t plain = CountDiffering(out.Read(), expected);
 
       std::vector<uint16_t> expected_rows(static_cast<size_t>(n) * out_stride, kPoison);
       for (size_t i = 0; i < gathered.size(); ++i)
@@ -132,18 +103,23 @@ void RowsCheck::CompareNorms(int width) {
                              static_cast<int>(gathered.size()), norm, {out.get(), out_stride},
                              stream_));
       stream_.Wait();
-      differing += CountDiffering(out.Read(), expected_rows);
+      const uint64_t of_gathered = CountDiffering(out.Read(), expected_rows);
 
       gpu_x.Write(x);
       GPU_CHECK(Norm({gpu_x.get(), stride}, n, norm, {gpu_x.get(), stride}, stream_));
       stream_.Wait();
-      const std::vector<uint16_t> in_place = gpu_x.Read();
+      const std::vector<uint16_t> written = gpu_x.Read();
+      uint64_t in_place = 0;
       for (int row = 0; row < n; ++row)
         for (int i = 0; i < stride; ++i)
-          differing += in_place[size_t(row) * stride + i] != expected[size_t(row) * out_stride + i];
+          in_place += written[size_t(row) * stride + i] != expected[size_t(row) * out_stride + i];
       gpu_x.Write(x);
+      const uint64_t differing = plain + of_gathered + in_place;
       Add(is_centred ? "LayerNorm" : "RMSNorm", std::to_string(n) + " x " + std::to_string(width),
-          differing);
+          differing,
+          differing == 0 ? ""
+                         : std::to_string(plain) + ", gathered " + std::to_string(of_gathered) +
+                               ", in place " + std::to_string(in_place));
     }
   }
 }
@@ -183,136 +159,38 @@ void RowsCheck::CompareSums(int width) {
   }
 }
 
-// A block of metadata as device/metadata_block.h has it, whose planes do not lie apart.
-struct HostBlock {
-  std::vector<int32_t> tokens, positions, piece_begin{0}, page_begin{0}, pages, logit_rows,
-      scored_rows, ropes;
-
-  std::vector<int32_t> Joined() const {
-    std::vector<int32_t> all = {
-        static_cast<int32_t>(tokens.size()),      static_cast<int32_t>(ropes.size()),
-        static_cast<int32_t>(pages.size()),       static_cast<int32_t>(logit_rows.size()),
-        static_cast<int32_t>(scored_rows.size()), 0};
-    for (const auto* part : {&tokens, &positions, &piece_begin, &page_begin, &pages, &logit_rows,
-                             &scored_rows, &ropes})
-      all.insert(all.end(), part->begin(), part->end());
-    return all;
-  }
-  std::vector<int32_t> Pieces() const {
-    std::vector<int32_t> pieces;
-    for (size_t piece = 0; piece < ropes.size(); ++piece)
-      pieces.resize(static_cast<size_t>(piece_begin[piece + 1]), static_cast<int32_t>(piece));
-    return pieces;
-  }
-};
-
-// Pieces of at most max_rows rows; pages are taken from [0, n_pages), each once, and those of the
-// past may be trimmed.
-HostBlock RandomBlock(int n_pieces, int max_rows, int page_tokens, int max_position, int* n_pages,
-                      std::mt19937& random) {
-  HostBlock block;
-  for (int piece = 0; piece < n_pieces; ++piece) {
-    const int rows = 1 + static_cast<int>(random() % max_rows);
-    const int past = static_cast<int>(random() % (max_position - rows));
-    for (int row = 0; row < rows; ++row) {
-      block.tokens.push_back(random() % 3 == 0 ? -1 - static_cast<int32_t>(random() % 64)
-                                               : static_cast<int32_t>(random() % 1000));
-      block.positions.push_back(past + row);
-    }
-    block.piece_begin.push_back(static_cast<int32_t>(block.tokens.size()));
-    for (int page = 0; page <= (past + rows - 1) / page_tokens; ++page) block.pages.push_back(0);
-    block.page_begin.push_back(static_cast<int32_t>(block.pages.size()));
-    block.ropes.push_back(static_cast<int32_t>(random() % 2));
-  }
-  *n_pages = static_cast<int>(block.pages.size());
-  for (int page = 0; page < *n_pages; ++page) block.pages[page] = page;
-  std::shuffle(block.pages.begin(), block.pages.end(), random);
-  for (int32_t& page : block.pages)
-    if (random() % 4 == 0) page = -2 - page;
-  for (int row = 0; row < static_cast<int>(block.tokens.size()); ++row) {
-    if (random() % 2 == 0) block.logit_rows.push_back(row);
-    if (random() % 3 == 0) block.scored_rows.push_back(row);
-  }
-  return block;
-}
-
-void RowsCheck::CompareRotations(const RotateShape& shape, bool is_normed, int page_tokens) {
-  constexpr int kPositions = 400;
-  std::mt19937 random(++seed_);
-  int n_pages = 0;
-  const HostBlock block = RandomBlock(6, 20, page_tokens, kPositions, &n_pages, random);
-  const int n = static_cast<int>(block.tokens.size()), from = 1, rows = n - from;
-  const int n_heads = shape.n_heads + 2 * shape.n_kv_heads, d = shape.head_dim;
-  const int half = shape.rotary_dim / 2, stride = RoundUp64(n_heads * d);
-  const int q_stride = shape.n_heads * shape.row;
-  const std::vector<uint16_t> qkv = RandomRows(rows, n_heads * d, stride, ++seed_);
-  std::vector<float> cos[2], sin[2];
-  for (int range = 0; range < 2; ++range) {
-    cos[range] = RandomFloats(kPositions * half + 1, 0, ++seed_);
-    sin[range] = RandomFloats(kPositions * half + 1, 0, ++seed_);
-  }
-  const std::vector<float> q_norm = RandomFloats(d, 1, ++seed_);
-  const std::vector<float> k_norm = RandomFloats(d, 1, ++seed_);
-  const int64_t plane = int64_t{2} * shape.n_kv_heads * page_tokens * shape.row;
-  const int64_t page_stride = plane + 64;  // values
-  std::vector<uint16_t> kv(static_cast<size_t>(n_pages * page_stride), kPoison);
-  std::vector<uint16_t> q(static_cast<size_t>(rows) * q_stride);
-  const std::vector<int32_t> pieces = block.Pieces();
-  constexpr float kEps = 1e-6f;
-  InParallel(rows, [&](int row) {
-    const int piece = pieces[from + row], position = block.positions[from + row];
-    const int range = block.ropes[piece], slot = position % page_tokens;
-    const int32_t entry = block.pages[block.page_begin[piece] + position / page_tokens];
-    const int64_t page = entry >= 0 ? entry : -2 - entry;
-    for (int head = 0; head < n_heads; ++head) {
-      const uint16_t* const x = &qkv[size_t(row) * stride + head * d];
-      const bool is_query = head < shape.n_heads;
-      const bool is_value = head >= shape.n_heads + shape.n_kv_heads;
-      std::vector<uint16_t> values(x, x + d);
-      if (!is_value) {
-        const float* const norm = is_query ? q_norm.data() : k_norm.data();
-        values = HeadReference(x, d, shape.rotary_dim, is_normed ? norm : nullptr, kEps,
-                               &cos[range][size_t(position) * half],
-                               &sin[range][size_t(position) * half]);
-      }
-      values.resize(static_cast<size_t>(shape.row));
-      const int kv_head = (head - shape.n_heads) % shape.n_kv_heads;
-      uint16_t* to = &q[size_t(row) * q_stride];
-      if (is_query) {
-        to += head * shape.row;
-      } else {
-        const int64_t lists = is_value ? shape.n_kv_heads + kv_head : kv_head;
-        to = &kv[page * page_stride + (lists * page_tokens + slot) * shape.row];
-      }
-      std::copy(values.begin(), values.end(), to);
-    }
-  });
-
-  const GpuArray<int32_t> gpu_block = OnGpu(block.Joined()), gpu_pieces = OnGpu(pieces);
-  const GpuArray<float> gpu_cos[2] = {OnGpu(cos[0]), OnGpu(cos[1])};
-  const GpuArray<float> gpu_sin[2] = {OnGpu(sin[0]), OnGpu(sin[1])};
-  const GpuArray<float> gpu_q_norm = OnGpu(q_norm), gpu_k_norm = OnGpu(k_norm);
-  const GpuArray<uint16_t> gpu_qkv = OnGpu(qkv);
-  GpuArray<uint16_t> gpu_q(static_cast<int64_t>(q.size()));
-  GpuArray<uint16_t> gpu_kv(static_cast<int64_t>(kv.size()));
-  gpu_q.Poison(stream_);
-  gpu_kv.Poison(stream_);
-  const RotateArguments arguments{{gpu_cos[0].get(), gpu_cos[1].get()},
-                                  {gpu_sin[0].get(), gpu_sin[1].get()},
-                                  is_normed ? gpu_q_norm.get() : nullptr,
-                                  is_normed ? gpu_k_norm.get() : nullptr,
-                                  kEps};
-  GPU_CHECK(RotateAndStore(gpu_block.get(), gpu_pieces.get(), from, n,
-                           {const_cast<uint16_t*>(gpu_qkv.get()), stride}, shape, arguments,
-                           {reinterpret_cast<uint8_t*>(gpu_kv.get()), page_stride * 2, page_tokens},
-                           {gpu_q.get(), q_stride}, stream_));
+void RowsCheck::CompareRotations(const HeadShape& heads, bool is_normed, int page_tokens) {
+  HeadsExample example(heads, is_normed, page_tokens, ++seed_);
+  InParallel(example.n_rows(), [&](int row) { example.Expect(row); });
+  const GpuArray<int32_t> block = OnGpu(example.block.Joined()), pieces = OnGpu(example.pieces);
+  const GpuArray<float> cos[2] = {OnGpu(example.cos[0]), OnGpu(example.cos[1])};
+  const GpuArray<float> sin[2] = {OnGpu(example.sin[0]), OnGpu(example.sin[1])};
+  const GpuArray<float> q_norm = OnGpu(example.q_norm), k_norm = OnGpu(example.k_norm);
+  const GpuArray<uint16_t> qkv = OnGpu(example.qkv);
+  GpuArray<uint16_t> q(static_cast<int64_t>(example.q.size()));
+  GpuArray<uint16_t> kv(static_cast<int64_t>(example.kv.size()));
+  q.Poison(stream_);
+  kv.Poison(stream_);
+  const RotateArguments arguments{{cos[0].get(), cos[1].get()},
+                                  {sin[0].get(), sin[1].get()},
+                                  is_normed ? q_norm.get() : nullptr,
+                                  is_normed ? k_norm.get() : nullptr,
+                                  example.kEps};
+  const RotateShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim, heads.rotary_dim,
+                          heads.row};
+  GPU_CHECK(
+      RotateAndStore(block.get(), pieces.get(), example.from, example.from + example.n_rows(),
+                     {qkv.get(), example.stride}, shape, arguments,
+                     {reinterpret_cast<uint8_t*>(kv.get()), example.page_stride * 2, page_tokens},
+                     {q.get(), example.q_stride()}, stream_));
   stream_.Wait();
   const std::string name =
-      std::to_string(shape.n_heads) + " and " + std::to_string(shape.n_kv_heads) + " heads of " +
-      std::to_string(d) + ", " + std::to_string(shape.rotary_dim) + " rotated" +
-      (is_normed ? ", normed" : "") + ", pages of " + std::to_string(page_tokens);
-  Add("queries", name, CountDiffering(gpu_q.Read(), q));
-  Add("keys and values in pages", name, CountDiffering(gpu_kv.Read(), kv));
+      std::to_string(heads.n_heads) + " and " + std::to_string(heads.n_kv_heads) + " heads of " +
+      std::to_string(heads.head_dim) + ", " + std::to_string(heads.rotary_dim) + " rotated" +
+      (is_normed ? ", normed" : "") + ", pages of " + std::to_string(page_tokens) + ", " +
+      std::to_string(example.n_rows()) + " rows";
+  Add("queries", name, CountDiffering(q.Read(), example.q));
+  Add("keys and values in pages", name, CountDiffering(kv.Read(), example.kv));
 }
 
 void RowsCheck::ComparePrepared(int n_pieces, int max_rows) {
@@ -429,9 +307,8 @@ void RowsCheck::Measure() {
   for (const int rows : {1, 32, 256, 2048}) MeasureNorm(rows, 4096, false);
   for (const int rows : {1, 2048}) MeasureNorm(rows, 4096, true);
   MeasureNorm(1, 2048, false);
-  MeasureNorm(512, 4096, false);
-  MeasureNorm(513, 4096, false);
-  for (const int rows : {1, 32, 2048}) MeasureRotation(rows);
+  for (const int rows : {512, 513, 1024, 1536}) MeasureNorm(rows, 4096, false);
+  for (const int rows : {1, 32, 256, 352, 353, 2048}) MeasureRotation(rows);
   for (const int rows : {1, 2048}) {
     constexpr int kWidth = 4096;
     GpuArray<uint16_t> x(int64_t{rows} * kWidth), y(int64_t{rows} * kWidth);
@@ -469,13 +346,12 @@ void CheckRowKernels(Report& report, const CheckOptions& options) {
   for (const int width : {64, 96, 112, 331, 344, 576, 1000, 2048, 4096, 8192})
     check.CompareNorms(width);
   for (const int width : {64, 112, 331, 4096}) check.CompareSums(width);
-  // n_heads, n_kv_heads, head_dim, rotary_dim, row
-  constexpr RotateShape kShapes[] = {
+  constexpr HeadShape kShapes[] = {
       {32, 8, 128, 128, 128}, {14, 2, 64, 64, 64},   {5, 1, 96, 96, 128}, {3, 3, 80, 20, 128},
       {2, 1, 16, 16, 64},     {4, 4, 112, 112, 128}, {3, 1, 72, 36, 128}, {2, 2, 50, 50, 64},
       {7, 1, 24, 24, 64},     {8, 8, 128, 0, 128}};
   int page_tokens = 16;
-  for (const RotateShape& shape : kShapes) {
+  for (const HeadShape& shape : kShapes) {
     for (const bool is_normed : {false, true}) {
       check.CompareRotations(shape, is_normed, page_tokens);
       page_tokens = page_tokens == 64 ? 16 : 2 * page_tokens;

@@ -8,63 +8,14 @@
 
 #include "engine/cuda/check/graph_time.h"
 #include "engine/cuda/check/parts.h"
+#include "engine/cuda/check/sample_inputs.h"
 #include "engine/cuda/check/sample_reference.h"
 #include "engine/threads/mxcsr.h"
 
 namespace baton {
 namespace {
 
-constexpr int32_t kRecord = sizeof(SampleRowResult) / 8;  // in units of a place of results
-
 uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
-
-// What a row's logits are like.
-enum class Kind : int {
-  kNormal,       // as those of a model
-  kFlat,         // all tokens are likely: many small shares
-  kTies,         // few values, each many times
-  kOdd,          // some NaN and infinities of both signs
-  kFewAreThere,  // all but some are minus infinity
-  kNothing,      // NaN and minus infinity alone
-  kSmall,        // zeros of both signs and denormals
-  kSteep,        // one token has nearly all weight, the last ones none
-};
-constexpr int kKinds = 8;
-
-void Fill(Kind kind, std::mt19937& random, float* logits, int n) {
-  std::normal_distribution<float> normal(0, kind == Kind::kFlat ? 0.01f : 3.0f);
-  for (int i = 0; i < n; ++i) {
-    const auto dice = static_cast<uint32_t>(random());
-    float x = normal(random);
-    switch (kind) {
-      case Kind::kNormal:
-      case Kind::kFlat:
-        break;
-      case Kind::kTies:
-        x = static_cast<float>(dice % 5);
-        break;
-      case Kind::kOdd:
-        if (dice % 97 == 0) x = __builtin_bit_cast(float, 0x7fc00000u | dice >> 12);
-        if (dice % 89 == 0) x = -__builtin_inff();
-        if (dice % 9973 == 0) x = __builtin_inff();
-        break;
-      case Kind::kFewAreThere:
-        if (dice % 50 != 0) x = -__builtin_inff();
-        break;
-      case Kind::kNothing:
-        x = dice % 2 == 0 ? -__builtin_inff() : __builtin_bit_cast(float, 0xffc00001u);
-        break;
-      case Kind::kSmall:
-        x = __builtin_bit_cast(float,
-                               (dice & 0x80000000u) | (dice % 3 == 0 ? dice & 0x7fffffu : 0));
-        break;
-      case Kind::kSteep:
-        x = i == n / 3 ? 100.0f : i > n / 2 ? -1e30f : x;
-        break;
-    }
-    logits[i] = x;
-  }
-}
 
 class SampleCheck {
  public:
@@ -80,25 +31,13 @@ class SampleCheck {
 };
 
 void SampleCheck::Compare(int vocab, int n_rows) {
-  constexpr float kTemperatures[] = {0, 0.3f, 1, 2, 1e-6f, 0.7f};
-  constexpr size_t kN = std::size(kTemperatures);
   std::vector<float> logits(static_cast<size_t>(n_rows) * vocab);
   std::vector<SampleRowArguments> rows(static_cast<size_t>(n_rows));
   std::vector<SampleRowResult> expected(rows.size());
   const auto prepare = [&](int row) {
-    std::mt19937 random(seed_ + static_cast<uint32_t>(row));
     float* const from = &logits[static_cast<size_t>(row) * vocab];
-    Fill(static_cast<Kind>(row % kKinds), random, from, vocab);
     SampleRowArguments& arguments = rows[static_cast<size_t>(row)];
-    arguments.temperature = kTemperatures[row / kKinds % kN];
-    arguments.seed = uint64_t{random()} << 32 | random();
-    arguments.position = static_cast<int64_t>(random()) << (row % 3 * 4);
-    arguments.drawable = vocab;
-    if (row % 5 == 1) arguments.drawable = vocab - static_cast<int32_t>(random() % (vocab / 2));
-    // The greatest logit is that of an id that is not drawn.
-    if (row % 10 == 1) from[arguments.drawable - 1 + (arguments.drawable < vocab)] = 1e9f;
-    if (row % 11 == 10) arguments.drawable = 0;
-    arguments.result = row * kRecord;
+    arguments = FillRow(row, seed_, from, vocab);
     if (arguments.drawable > 0)
       expected[static_cast<size_t>(row)] =
           SampleReference({from, static_cast<size_t>(vocab)}, arguments);
@@ -142,7 +81,7 @@ void SampleCheck::Compare(int vocab, int n_rows) {
     differing_logprobs += BitsOf(is.logprob) != BitsOf(should.logprob);
     differing_rest += is.digest != 0 || is.n_logprobs != 0;
     if (note.empty() && (differs || BitsOf(is.logprob) != BitsOf(should.logprob))) {
-      note = "row " + std::to_string(i) + ", kind " + std::to_string(i % kKinds) +
+      note = "row " + std::to_string(i) + ", kind " + std::to_string(i % kLogitKinds) +
              ", temperature " + std::to_string(rows[i].temperature) + ", of " +
              std::to_string(rows[i].drawable) + ": token " + std::to_string(is.token) + ", not " +
              std::to_string(should.token) + "; logprob " + std::to_string(is.logprob) + ", not " +

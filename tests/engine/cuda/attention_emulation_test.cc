@@ -18,6 +18,7 @@
 // The kernels include it.
 #include "engine/cuda/attention_chunk.cuh"
 #include "engine/cuda/attention_row.cuh"
+#include "engine/cuda/attention_warpgroup.cuh"
 
 namespace baton {
 namespace {
@@ -45,7 +46,9 @@ class Values {
 // How a step is computed; none of it changes bits.
 struct Way {
   int chunk_rows = 64;  // M-rows of a block: 64 or 128
-  int n_splits = 1, n_slots = 0;
+  bool is_by_warpgroups = false;
+  int n_splits = 1, n_slots = 0, n_shares = 100;
+  bool has_more_slots = true;
   uint32_t seed = 1;
 };
 
@@ -96,30 +99,31 @@ class Example {
       pass.q = q_->get() + from * stride();
       pass.out = out.get() + from * stride();
       const int n_blocks = shape_.n_kv_heads * pass.head_blocks;
-      std::vector<int32_t> counts(2), finished(n_rows_ * n_blocks, -1);
+      std::vector<int32_t> counts(1), finished(n_rows_ * n_blocks, -1);
       std::vector<AttentionItem> chunks(to - from), rows(to - from);
-      std::vector<float> partials(way.n_slots * n_blocks * pass.heads * (kRow + 2), NAN);
+      std::vector<float> partials(way.n_slots * n_blocks * pass.heads * (kRow + 4), NAN);
       pass.lists = {counts.data(),   chunks.data(),   rows.data(),
                     finished.data(), partials.data(), way.n_slots};
       Run(kListThreads, kListSharedBytes, &way, {}, [&] { ListKernel(pass); });
-      CHECK(counts[0] + counts[1] <= to - from);
+      CHECK(counts[0] <= to - from);
       const int n_layers = way.n_splits > 1 ? 2 : 1;  // counters of the first are used again
       for (int layer = 0; layer < n_layers; ++layer)
         for (int y = 0; y < n_blocks; ++y) {
           for (int x = 0; layer == 0 && x < counts[0]; ++x) {
             const ThreadIndex at{static_cast<unsigned>(x), static_cast<unsigned>(y), 0};
-            if (way.chunk_rows == 64)
+            if (way.is_by_warpgroups)
+              RunWarpgroups<kRow>(pass, &way, at);
+            else if (way.chunk_rows == 64)
               Run(128, kChunkSharedBytes<kRow, 4>, &way, at,
                   [&] { AttendChunkKernel<kRow, 4>(pass); });
             else
               Run(256, kChunkSharedBytes<kRow, 8>, &way, at,
                   [&] { AttendChunkKernel<kRow, 8>(pass); });
           }
-          for (int x = 0; x < counts[1]; ++x)
+          for (int x = 0; x < to - from; ++x)
             for (int z = 0; z < way.n_splits; ++z)
-              Run(kRowThreads, kRowSharedBytes<kRow>, &way,
-                  {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)},
-                  [&] { AttendRowKernel<kRow>(pass); });
+              RunRow<kRow>(pass, &way,
+                           {static_cast<unsigned>(x), static_cast<unsigned>(z * n_blocks + y), 0});
         }
     }
     return {out.span().begin(), out.span().end()};
@@ -189,9 +193,30 @@ class Example {
     pass.head_blocks = (pass.group + kMaxHeads - 1) / kMaxHeads;
     pass.heads = (pass.group + pass.head_blocks - 1) / pass.head_blocks;
     pass.n_splits = way.n_splits;
+    pass.n_shares = way.n_shares;
     pass.chunk_rows = way.chunk_rows;
     pass.factor = static_cast<float>(scale() * 1.4426950408889634074);
     return pass;
+  }
+
+  template <int kRow>
+  void RunWarpgroups(const AttentionPass& pass, Way* way, ThreadIndex at) {
+    const TensorMap map = EmulatedPages(pass.pages, pass.page_stride, shape_.page_tokens,
+                                        2 * shape_.n_kv_heads, kRow);
+    if (way->chunk_rows == 64)
+      Run(WarpgroupTile<kRow, 1>::kThreads, WarpgroupTile<kRow, 1>::kSharedBytes, way, at,
+          [&] { AttendWgmmaKernel<kRow, 1>(map, pass); });
+    else
+      Run(WarpgroupTile<kRow, 2>::kThreads, WarpgroupTile<kRow, 2>::kSharedBytes, way, at,
+          [&] { AttendWgmmaKernel<kRow, 2>(map, pass); });
+  }
+
+  template <int kRow>
+  void RunRow(const AttentionPass& pass, Way* way, ThreadIndex at) {
+    if (way->has_more_slots)
+      Run(kRowThreads, kRowSharedBytes<kRow, 6>, way, at, [&] { AttendRowKernel<kRow, 6>(pass); });
+    else
+      Run(kRowThreads, kRowSharedBytes<kRow, 3>, way, at, [&] { AttendRowKernel<kRow, 3>(pass); });
   }
 
   void Run(int n_threads, int shared_bytes, Way* way, ThreadIndex at,
@@ -250,10 +275,14 @@ void CheckAll(Shape shape, const std::vector<Piece>& pieces) {
     return example.Compute<kRow>(cut, rows_of_launch, way) == expected;
   };
   CHECK(is_same(pieces, all, {.chunk_rows = 128, .seed = 100}));
+  CHECK(is_same(pieces, all, {.is_by_warpgroups = true, .seed = 600}));
+  CHECK(is_same(pieces, all, {.chunk_rows = 128, .is_by_warpgroups = true, .seed = 700}));
   CHECK(is_same(example.Cut(1), all, {.seed = 200}));
-  CHECK(is_same(example.Cut(1), all, {.n_splits = 2, .n_slots = 100, .seed = 300}));
-  CHECK(is_same(example.Cut(1), 2, {.n_splits = 7, .n_slots = 4, .seed = 400}));
-  CHECK(is_same(example.Cut(3), 5, {.n_splits = 3, .n_slots = 3, .seed = 500}));
+  CHECK(is_same(example.Cut(1), all,
+                {.n_splits = 2, .n_slots = 100, .has_more_slots = false, .seed = 300}));
+  CHECK(is_same(example.Cut(1), 2, {.n_splits = 7, .n_slots = 4, .n_shares = 2, .seed = 400}));
+  CHECK(is_same(example.Cut(3), 5,
+                {.is_by_warpgroups = true, .n_splits = 3, .n_slots = 3, .seed = 500}));
 }
 
 TEST_CASE("64 dims and one head of KV each") {

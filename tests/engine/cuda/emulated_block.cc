@@ -111,13 +111,20 @@ void EmulatedBlock::Meet(Meeting& meeting, int size, const std::function<void()>
   ++n_events_;
 }
 
+void EmulatedBlock::ShowPieces() {
+  for (Piece& piece : pieces_) {
+    piece.is_visible = piece.is_written;
+    piece.is_visible_to_wgmma = piece.is_shown;
+  }
+}
+
 void EmulatedBlock::Barrier() {
-  Meet(barrier_, static_cast<int>(threads_.size()), [&] {
-    for (Piece& piece : pieces_) {
-      piece.is_visible = piece.is_written;
-      piece.is_visible_to_wgmma = piece.is_shown;
-    }
-  });
+  Meet(barrier_, static_cast<int>(threads_.size()), [&] { ShowPieces(); });
+}
+
+void EmulatedBlock::BarrierOfFirst(int n_threads) {
+  if (thread_ >= n_threads) Complain("a thread at a barrier of others");
+  Meet(barrier_of_first_, n_threads, [&] { ShowPieces(); });
 }
 
 EmulatedBlock::Piece* EmulatedBlock::PieceAt(uint32_t address) {
@@ -301,7 +308,7 @@ void EmulatedBlock::WarpgroupFence() {
   Meet(warpgroups_[thread_ / kWarpgroup], kWarpgroup, [] {});
 }
 
-void EmulatedBlock::Wgmma(int n, float* d, uint64_t a, uint64_t b) {
+void EmulatedBlock::Wgmma(int n, float* d, uint64_t a, uint64_t b, WgmmaForm form) {
   const int warpgroup = thread_ / kWarpgroup;
   Thread& thread = threads_[thread_];
   if (!thread.has_fenced) Complain("wgmma without wgmma.fence after its sums were touched");
@@ -311,10 +318,14 @@ void EmulatedBlock::Wgmma(int n, float* d, uint64_t a, uint64_t b) {
     std::fill_n(d, n / 2, kHidden);
   }
   Operation& operation = arriving_[warpgroup];
-  if (operation.sums.empty()) operation = {n, a, b, std::vector<float*>(kWarpgroup)};
+  if (operation.sums.empty()) {
+    operation = {
+        n, a, b, form, std::vector<float*>(kWarpgroup), std::vector<const uint32_t*>(kWarpgroup)};
+  }
   if (operation.n != n || operation.a != a || operation.b != b)
     Complain("threads of a warpgroup disagree about an operation");
   operation.sums[thread_ % kWarpgroup] = d;
+  operation.a_registers[thread_ % kWarpgroup] = form.a_registers;
   Meet(warpgroups_[warpgroup], kWarpgroup,
        [&] { open_operations_[warpgroup].push_back(std::exchange(operation, {})); });
 }
@@ -335,25 +346,48 @@ void EmulatedBlock::WarpgroupWait(int max_groups) {
       groups.pop_front();
     }
   });
-  if (!groups.empty()) return;
   Thread& thread = threads_[thread_];
-  for (const auto& [place, values] : thread.hidden_sums) {
+  const auto is_under_way = [&](const float* place) {
+    for (const std::vector<Operation>& group : groups)
+      for (const Operation& operation : group)
+        if (operation.sums[thread_ % kWarpgroup] == place) return true;
+    return false;
+  };
+  for (auto at = thread.hidden_sums.begin(); at != thread.hidden_sums.end();) {
+    const auto& [place, values] = *at;
+    if (is_under_way(place)) {
+      ++at;
+      continue;
+    }
     if (std::count(place, place + values.size(), kHidden) != std::ssize(values))
       Complain("sums were touched while matrix operations were under way");
     std::copy(values.begin(), values.end(), place);
+    thread.has_fenced = false;
+    at = thread.hidden_sums.erase(at);
   }
-  thread.hidden_sums.clear();
-  thread.has_fenced = false;
 }
 
 // The matrix descriptor of the PTX manual: bits 0 to 13 the address, 32 to 45 the distance of
 // groups of 8 rows, both over 16; bits 62 and 63 the swizzle, 1 for 128 bytes: bits 4 to 6 of an
 // address are combined with bits 7 to 9 by exclusive or.
 uint16_t EmulatedBlock::ReadOperand(uint64_t descriptor, int row, int column) {
-  if (descriptor >> 62 != 1) Complain("a tile that is not swizzled in 128 bytes");
   const uint32_t start = static_cast<uint32_t>(descriptor & 0x3fff) << 4;
   const uint32_t group_bytes = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
-  const uint32_t linear = start + row / 8 * group_bytes + row % 8 * 128 + column * 2;
+  return ReadForWgmma(descriptor, start + row / 8 * group_bytes + row % 8 * 128 + column * 2);
+}
+
+// With rows side by side, 64 of them in the 128 bytes of the swizzle: bits 16 to 29 are the
+// distance of groups of 64 rows, bits 32 to 45 that of groups of 8 columns, both over 16.
+uint16_t EmulatedBlock::ReadTransposed(uint64_t descriptor, int row, int column) {
+  const uint32_t start = static_cast<uint32_t>(descriptor & 0x3fff) << 4;
+  const uint32_t row_bytes = static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4;
+  const uint32_t column_bytes = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+  return ReadForWgmma(descriptor, start + row / 64 * row_bytes + row % 64 * 2 +
+                                      column / 8 * column_bytes + column % 8 * 128);
+}
+
+uint16_t EmulatedBlock::ReadForWgmma(uint64_t descriptor, uint32_t linear) {
+  if (descriptor >> 62 != 1) Complain("a tile that is not swizzled in 128 bytes");
   const uint32_t address = linear ^ (linear >> 7 & 7) << 4;
   const Piece* piece = PieceAt(address);
   if (piece == nullptr) return 0;
@@ -372,12 +406,22 @@ uint16_t EmulatedBlock::ReadOperand(uint64_t descriptor, int row, int column) {
 void EmulatedBlock::Execute(const Operation& operation, int warpgroup) {
   std::vector<uint16_t> a(64 * 16), b(operation.n * 16);
   for (int row = 0; row < 64; ++row)
-    for (int k = 0; k < 16; ++k) a[row * 16 + k] = ReadOperand(operation.a, row, k);
+    for (int k = 0; k < 16; ++k) {
+      if (operation.form.a_registers == nullptr) {
+        a[row * 16 + k] = ReadOperand(operation.a, row, k);
+        continue;
+      }
+      const int thread = row / 16 * kWarp + row % 8 * 4 + k % 8 / 2;
+      a[row * 16 + k] = Half(operation.a_registers[thread][k / 8 * 2 + row % 16 / 8], k % 2);
+    }
   for (int row = 0; row < operation.n; ++row)
-    for (int k = 0; k < 16; ++k) b[row * 16 + k] = ReadOperand(operation.b, row, k);
+    for (int k = 0; k < 16; ++k)
+      b[row * 16 + k] = operation.form.is_b_transposed ? ReadTransposed(operation.b, row, k)
+                                                       : ReadOperand(operation.b, row, k);
   for (int index = 0; index < kWarpgroup; ++index) {
     Thread& thread = threads_[warpgroup * kWarpgroup + index];
     std::vector<float>& sums = thread.hidden_sums.at(operation.sums[index]);
+    if (operation.form.is_set) std::fill(sums.begin(), sums.end(), 0.0f);
     for (int i = 0; i < operation.n / 2; ++i) {
       const int row = index / kWarp * 16 + index % kWarp / 4 + i / 2 % 2 * 8;
       const int column = i / 4 * 8 + index % 4 * 2 + i % 2;

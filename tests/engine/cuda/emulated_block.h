@@ -30,6 +30,13 @@ namespace baton {
 TensorMap EmulatedTensorMap(const uint16_t* values, int n_rows, int k, int stride, int box_rows,
                             int box_columns);
 
+// Forms of a matrix operation of a warpgroup beside the plain one.
+struct WgmmaForm {
+  bool is_set = false;                    // what was in the sums does not count
+  const uint32_t* a_registers = nullptr;  // four of this thread, read as late as they may be
+  bool is_b_transposed = false;           // rows of B lie side by side
+};
+
 struct ThreadIndex {
   unsigned x = 0, y = 0, z = 0;
 };
@@ -58,6 +65,8 @@ class EmulatedBlock {
   // ---- primitives, called by kernels ----
   uint32_t SharedBase() const { return kSharedBase; }
   void Barrier();
+  // A barrier of the first n_threads threads.
+  void BarrierOfFirst(int n_threads);
   void StartCopy(uint32_t target, const uint16_t* source, bool is_there);
   void CommitCopies();
   void WaitForCopies(int max_groups);
@@ -71,10 +80,10 @@ class EmulatedBlock {
   void ShowToWgmma();
   void Mma(float* d, const uint32_t* a, const uint32_t* b);
   void WarpgroupFence();
-  void Wgmma(int n, float* d, uint64_t a, uint64_t b);
+  void Wgmma(int n, float* d, uint64_t a, uint64_t b, WgmmaForm form = {});
   void WarpgroupCommit();
   void WarpgroupWait(int max_groups);
-  // Those of engine/cuda/tma.cuh.
+  // Primitives of engine/cuda/tma.cuh.
   void InitBarrier(uint32_t address, int count);
   void ArriveExpecting(uint32_t address, uint32_t bytes);
   void ArriveAsWarp(uint32_t address);
@@ -92,7 +101,9 @@ class EmulatedBlock {
   struct Operation {
     int n;
     uint64_t a, b;
+    WgmmaForm form;
     std::vector<float*> sums;
+    std::vector<const uint32_t*> a_registers;
   };
   struct Thread {
     ucontext_t context = {};
@@ -150,6 +161,10 @@ class EmulatedBlock {
   void WriteBox(const Box& box, bool is_last_time);
   // Reads row `row` at `column` of a tile as wgmma does.
   uint16_t ReadOperand(uint64_t descriptor, int row, int column);
+  // Reads a tile in the same way whose rows lie side by side.
+  uint16_t ReadTransposed(uint64_t descriptor, int row, int column);
+  uint16_t ReadForWgmma(uint64_t descriptor, uint32_t linear);
+  void ShowPieces();
   void Execute(const Operation& operation, int warpgroup);
 
   std::vector<Thread> threads_;
@@ -166,7 +181,7 @@ class EmulatedBlock {
   ucontext_t main_ = {};
   int thread_ = 0;
   int64_t n_events_ = 0;  // that let others go on
-  Meeting barrier_;
+  Meeting barrier_, barrier_of_first_;
   std::vector<Meeting> warps_, warpgroups_;
   // By warp: the operands that its lanes have brought.
   struct WarpOperands {

@@ -12,11 +12,9 @@
 // mma.cuh is the emulated one: the include path has tests/engine/cuda/emulated first.
 #include "engine/cuda/mma.cuh"
 // The kernels include it.
-#include "engine/cuda/gemm_few.cuh"
 #include "engine/cuda/gemm_mma.cuh"
 #include "engine/cuda/gemm_stream.cuh"
 #include "engine/cuda/gemm_tma.cuh"
-#include "engine/cuda/gemm_wgmma.cuh"
 #include "engine/numerics/gelu.h"
 
 namespace baton {
@@ -79,49 +77,62 @@ void SumsBy(const uint16_t* a, const uint16_t* b, float* c, GemmShape shape) {
 Product ByMma(const Prediction& shape, uint32_t seed) {
   return RunGrid(shape, kBlockColumns, 16, kWarps * 32, 0, seed, SumsBy<GemmMmaKernel>);
 }
-template <int kTileM>
-Product OfFewRows(const Prediction& shape, uint32_t seed) {
-  return RunGrid(shape, kWeightRows, kTileM, kFewThreads, kFewSharedBytes<kTileM>, seed,
-                 SumsBy<GemmFewMmaKernel<kTileM>>);
-}
-template <int kTileN>
-Product ByWgmma(const Prediction& shape, uint32_t seed) {
-  return RunGrid(shape, kTileN, kTileM, kThreads, kSharedBytes<kTileN>, seed,
-                 SumsBy<GemmWgmmaKernel<kTileN>>);
-}
-
-// Runs `n_blocks` blocks of a kernel that stays; `columns` of boxes, `rows` of each matrix.
-template <typename Kernel>
-Product RunStaying(Kernel kernel, const Prediction& shape, int n_blocks, int n_threads,
-                   int shared_bytes, int a_rows, int b_rows, int columns, uint32_t seed) {
-  Matrix a(shape, 1, shape.m), b(shape, 2, shape.n);
-  std::vector<float> c(static_cast<size_t>(shape.m) * shape.n, __builtin_bit_cast(float, kPoison));
-  const TensorMap a_map = EmulatedTensorMap(a.values(), shape.m, shape.k, shape.k, a_rows, columns);
-  const TensorMap b_map = EmulatedTensorMap(b.values(), shape.n, shape.k, shape.k, b_rows, columns);
-  Product product;
-  for (int x = 0; x < n_blocks; ++x) {
-    EmulatedBlock block(n_threads, shared_bytes, seed++);
-    block.set_grid_size({static_cast<unsigned>(n_blocks), 1, 1});
-    product.complaints.merge(block.Run({static_cast<unsigned>(x), 0, 0}, [&] {
-      kernel(a_map, b_map, SumsOf(c.data(), shape.n), {shape.m, shape.n, shape.k});
-    }));
-  }
-  for (const float value : c) product.bits.push_back(__builtin_bit_cast(uint32_t, value));
-  return product;
-}
-
+// How a kernel that stays is started: rows of boxes of both matrices, columns of boxes, most
+// blocks.
+struct Staying {
+  void (*kernel)(TensorMap a_map, TensorMap b_map, GemmOutput output, GemmShape shape);
+  int n_threads, shared_bytes, a_rows, b_rows, columns, n_blocks;
+};
 template <int kRows, int kWarps>
-Product ByStream(const Prediction& shape, uint32_t seed) {
+Staying Stream() {
   using Tile = StreamTile<kRows, kWarps>;
-  return RunStaying(GemmStreamMmaKernel<kRows, kWarps>, shape,
-                    std::min(3, (shape.n + Tile::kWeights - 1) / Tile::kWeights), Tile::kThreads,
-                    Tile::kSharedBytes, kRows, Tile::kWeights, Tile::kDepth, seed);
+  return {GemmStreamMmaKernel<kRows, kWarps>,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          kRows,
+          Tile::kWeights,
+          Tile::kDepth,
+          3};
 }
 template <int kGroups, int kTileN>
-Product ByTma(const Prediction& shape, uint32_t seed) {
+Staying Tma() {
   using Tile = TmaTile<kGroups, kTileN>;
-  return RunStaying(GemmTmaWgmmaKernel<kGroups, kTileN, 1>, shape, 2, Tile::kThreads,
-                    Tile::kSharedBytes, Tile::kRows, kTileN, 1, seed);
+  return {GemmTmaWgmmaKernel<kGroups, kTileN>,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Tile::kRows,
+          kTileN,
+          1,
+          2};
+}
+
+std::set<std::string> RunStaying(const Staying& staying, Matrix& a, Matrix& b,
+                                 const GemmOutput& output, GemmShape shape, uint32_t seed) {
+  const TensorMap a_map =
+      EmulatedTensorMap(a.values(), shape.m, shape.k, shape.k, staying.a_rows, staying.columns);
+  const TensorMap b_map =
+      EmulatedTensorMap(b.values(), shape.n, shape.k, shape.k, staying.b_rows, staying.columns);
+  const int n_tiles = ((shape.m + staying.a_rows - 1) / staying.a_rows) *
+                      ((shape.n + staying.b_rows - 1) / staying.b_rows);
+  const auto n_blocks = static_cast<unsigned>(std::min(n_tiles, staying.n_blocks));
+  std::set<std::string> complaints;
+  for (unsigned x = 0; x < n_blocks; ++x) {
+    EmulatedBlock block(staying.n_threads, staying.shared_bytes, seed++);
+    block.set_grid_size({n_blocks, 1, 1});
+    complaints.merge(block.Run({x, 0, 0}, [&] { staying.kernel(a_map, b_map, output, shape); }));
+  }
+  return complaints;
+}
+
+template <auto kStaying>
+Product ByStaying(const Prediction& shape, uint32_t seed) {
+  Matrix a(shape, 1, shape.m), b(shape, 2, shape.n);
+  std::vector<float> c(static_cast<size_t>(shape.m) * shape.n, __builtin_bit_cast(float, kPoison));
+  Product product;
+  product.complaints =
+      RunStaying(kStaying(), a, b, SumsOf(c.data(), shape.n), {shape.m, shape.n, shape.k}, seed);
+  for (const float value : c) product.bits.push_back(__builtin_bit_cast(uint32_t, value));
+  return product;
 }
 
 // Returns the small ones of the distribution whose sums depend most on their order.
@@ -148,26 +159,26 @@ void CheckAll(Product (*multiply)(const Prediction& shape, uint32_t seed)) {
 }
 
 TEST_CASE("mma.sync: outputs have the predicted digests") { CheckAll(ByMma); }
-TEST_CASE("few rows, 8: outputs have the predicted digests") { CheckAll(OfFewRows<8>); }
-TEST_CASE("few rows, 16: outputs have the predicted digests") { CheckAll(OfFewRows<16>); }
-TEST_CASE("few rows, 32: outputs have the predicted digests") { CheckAll(OfFewRows<32>); }
-TEST_CASE("few rows, 64: outputs have the predicted digests") { CheckAll(OfFewRows<64>); }
-TEST_CASE("stream 8/1: outputs have the predicted digests") { CheckAll(ByStream<8, 1>); }
-TEST_CASE("stream 16/2: outputs have the predicted digests") { CheckAll(ByStream<16, 2>); }
-TEST_CASE("stream 64/4: outputs have the predicted digests") { CheckAll(ByStream<64, 4>); }
-TEST_CASE("tma 64 x 64: outputs have the predicted digests") { CheckAll(ByTma<1, 64>); }
-TEST_CASE("tma 128 x 128: outputs have the predicted digests") { CheckAll(ByTma<2, 128>); }
-TEST_CASE("wgmma n8: outputs have the predicted digests") { CheckAll(ByWgmma<8>); }
-TEST_CASE("wgmma n64: outputs have the predicted digests") { CheckAll(ByWgmma<64>); }
-TEST_CASE("wgmma n128: outputs have the predicted digests") { CheckAll(ByWgmma<128>); }
+TEST_CASE("stream 8/1: outputs have the predicted digests") { CheckAll(ByStaying<Stream<8, 1>>); }
+TEST_CASE("stream 16/2: outputs have the predicted digests") { CheckAll(ByStaying<Stream<16, 2>>); }
+TEST_CASE("stream 32/4: outputs have the predicted digests") { CheckAll(ByStaying<Stream<32, 4>>); }
+TEST_CASE("tma 64 x 32: outputs have the predicted digests") { CheckAll(ByStaying<Tma<1, 32>>); }
+TEST_CASE("tma 64 x 64: outputs have the predicted digests") { CheckAll(ByStaying<Tma<1, 64>>); }
+TEST_CASE("tma 64 x 128: outputs have the predicted digests") { CheckAll(ByStaying<Tma<1, 128>>); }
+TEST_CASE("tma 128 x 64: outputs have the predicted digests") { CheckAll(ByStaying<Tma<2, 64>>); }
+TEST_CASE("tma 128 x 128: outputs have the predicted digests") { CheckAll(ByStaying<Tma<2, 128>>); }
 
-TEST_CASE("wgmma n256: one shape at several orders of threads and copies") {
+TEST_CASE("one shape at several orders of threads and copies") {
   const Prediction shape{Distribution::kWide, 77, 70, 260, 320};
   const std::vector<uint32_t> expected = PredictedProduct(shape);
   for (const uint32_t seed : {1u, 2u, 3u}) {
-    const Product product = ByWgmma<256>(shape, seed);
-    CHECK(product.complaints == std::set<std::string>{});
-    CHECK(product.bits == expected);
+    for (const auto multiply :
+         {ByStaying<Tma<2, 256>>, ByStaying<Tma<2, 224>>, ByStaying<Tma<2, 192>>,
+          ByStaying<Stream<8, 4>>, ByStaying<Stream<32, 2>>}) {
+      const Product product = multiply(shape, seed);
+      CHECK(product.complaints == std::set<std::string>{});
+      CHECK(product.bits == expected);
+    }
   }
 }
 
@@ -185,9 +196,10 @@ bf16 GatedEndOf(GemmEnd end, float gate_sum, float up_sum) {
 }
 
 // Outputs with `guard` values behind each row, which stay as they are.
-template <auto kKernel>
-void CheckEnd(GemmEnd end, Prediction shape, int guard, bool has_bias, int columns, int rows,
-              int n_threads, int shared_bytes) {
+// `run` computes the product of both matrices into its output.
+using Run = std::set<std::string> (*)(Matrix& a, Matrix& b, const GemmOutput& output,
+                                      GemmShape shape);
+void CheckEnd(GemmEnd end, Prediction shape, int guard, bool has_bias, Run run) {
   const int width = IsGated(end) ? shape.n / 2 : shape.n, stride = width + guard;
   Matrix a(shape, 1, shape.m), b(shape, 2, shape.n);
   std::vector<float> bias;
@@ -214,16 +226,7 @@ void CheckEnd(GemmEnd end, Prediction shape, int guard, bool has_bias, int colum
   }
   const GemmOutput output{end, fp32.data(), halves.data(), stride,
                           has_bias ? bias.data() : nullptr};
-  for (int y = 0; y < (shape.m + rows - 1) / rows; ++y) {
-    for (int x = 0; x < (shape.n + columns - 1) / columns; ++x) {
-      EmulatedBlock block(n_threads, shared_bytes, 5);
-      block.AllowSource(a.span());
-      block.AllowSource(b.span());
-      CHECK(block.Run({static_cast<unsigned>(x), static_cast<unsigned>(y), 0}, [&] {
-        kKernel(a.values(), shape.k, b.values(), output, {shape.m, shape.n, shape.k});
-      }) == std::set<std::string>{});
-    }
-  }
+  CHECK(run(a, b, output, {shape.m, shape.n, shape.k}) == std::set<std::string>{});
   for (size_t i = 0; i < expected.size(); ++i)
     if (!IsFp32(end)) fp32[i] = __builtin_bit_cast(float, static_cast<uint32_t>(halves[i]));
   size_t n_differing = 0;
@@ -233,20 +236,88 @@ void CheckEnd(GemmEnd end, Prediction shape, int guard, bool has_bias, int colum
   CHECK(n_differing == 0);
 }
 
+template <auto kStaying>
+std::set<std::string> RunEnds(Matrix& a, Matrix& b, const GemmOutput& output, GemmShape shape) {
+  return RunStaying(kStaying(), a, b, output, shape, 5);
+}
+
 TEST_CASE("ends: outputs are those of the CPU's functions, and nothing else is written") {
   for (const GemmEnd end : {GemmEnd::kSums, GemmEnd::kFp32, GemmEnd::kBf16, GemmEnd::kAdd,
                             GemmEnd::kGelu, GemmEnd::kSwiGlu, GemmEnd::kGeGlu}) {
     for (const int guard : {0, 3, 8}) {
       for (const bool has_bias : {false, true}) {
-        const int n = IsGated(end) ? 80 : guard == 8 ? 75 : 66;
+        const int n = IsGated(end) ? guard == 8 ? 240 : 80 : guard == 8 ? 75 : 66;
         const Prediction shape{Distribution::kNormal, 41, 21, n, 64};
-        CheckEnd<GemmMmaKernel>(end, shape, guard, has_bias, kBlockColumns, 16, kWarps * 32, 0);
-        CheckEnd<GemmFewMmaKernel<8>>(end, shape, guard, has_bias, kWeightRows, 8, kFewThreads,
-                                      kFewSharedBytes<8>);
-        CheckEnd<GemmFewMmaKernel<32>>(end, shape, guard, has_bias, kWeightRows, 32, kFewThreads,
-                                       kFewSharedBytes<32>);
-        CheckEnd<GemmWgmmaKernel<64>>(end, shape, guard, has_bias, 64, kTileM, kThreads,
-                                      kSharedBytes<64>);
+        CheckEnd(end, shape, guard, has_bias,
+                 [](Matrix& a, Matrix& b, const GemmOutput& output, GemmShape gemm) {
+                   std::set<std::string> complaints;
+                   for (int y = 0; y < (gemm.m + 15) / 16; ++y) {
+                     for (int x = 0; x < (gemm.n + kBlockColumns - 1) / kBlockColumns; ++x) {
+                       EmulatedBlock block(kWarps * 32, 0, 5);
+                       block.AllowSource(a.span());
+                       block.AllowSource(b.span());
+                       complaints.merge(block.Run(
+                           {static_cast<unsigned>(x), static_cast<unsigned>(y), 0},
+                           [&] { GemmMmaKernel(a.values(), gemm.k, b.values(), output, gemm); }));
+                     }
+                   }
+                   return complaints;
+                 });
+        CheckEnd(end, shape, guard, has_bias, RunEnds<Stream<16, 2>>);
+        CheckEnd(end, shape, guard, has_bias, RunEnds<Tma<1, 32>>);
+        CheckEnd(end, shape, guard, has_bias, RunEnds<Tma<1, 64>>);
+        CheckEnd(end, shape, guard, has_bias, RunEnds<Tma<1, 128>>);
+        if (guard == 8) CheckEnd(end, shape, guard, has_bias, RunEnds<Tma<2, 224>>);
+      }
+    }
+  }
+}
+
+// Checks that every gate in range has the activation of the host, whatever a reciprocal within 4
+// units beside the nearest one is.
+template <GemmEnd kEnd>
+int64_t CountGates() {
+  int64_t n_gates = 0, n_differing = 0;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint32_t magnitude = bits & 0x7fff;
+    if (magnitude < kMinGate || magnitude >= kGateLimit<kEnd>) continue;
+    ++n_gates;
+    const float x = __builtin_bit_cast(float, bits << 16);
+    const float expected = kEnd == GemmEnd::kSwiGlu ? Silu(x) : GeluTanh(x);
+    const float d = DivisorInRange<kEnd>(x);
+    const uint32_t nearest = __builtin_bit_cast(uint32_t, 1.0f / d);
+    for (uint32_t i = 0; i < 9; ++i) {
+      const float found = QuotientInRange(x, d, __builtin_bit_cast(float, nearest + i - 4));
+      n_differing += __builtin_bit_cast(uint32_t, found) != __builtin_bit_cast(uint32_t, expected);
+    }
+  }
+  CHECK(n_differing == 0);
+  return n_gates;
+}
+
+TEST_CASE("gates in range have the host's activations") {
+  CHECK(CountGates<GemmEnd::kSwiGlu>() == 2 * (0x42a0 - 0x3580));
+  CHECK(CountGates<GemmEnd::kGeGlu>() == 2 * (0x4100 - 0x3580));
+}
+
+TEST_CASE("gated outputs of any two gates are the host's") {
+  // Zeros, denormals, the ends of the range, values beyond it, infinities, NaN.
+  constexpr uint32_t kValues[] = {0x0000, 0x8000, 0x0041, 0x3580, 0x357f, 0xb580, 0x3f80, 0xc040,
+                                  0x40ff, 0x4100, 0x429f, 0x42a0, 0xc29f, 0xc2a0, 0xc2b0, 0xc2c0,
+                                  0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0xffc1};
+  const auto number = [](uint32_t bits) { return __builtin_bit_cast(float, bits << 16); };
+  const auto check = [&](GemmEnd end, uint32_t found, const uint32_t(&gates)[2], uint32_t up) {
+    for (int i = 0; i < 2; ++i) {
+      INFO("end " << static_cast<int>(end) << ", gate " << gates[i] << ", up " << up);
+      CHECK((found >> (16 * i) & 0xffff) == GatedEndOf(end, number(gates[i]), number(up)));
+    }
+  };
+  for (const uint32_t gate : kValues) {
+    for (const uint32_t other : kValues) {
+      for (const uint32_t up : {0x3f81u, 0xc000u, 0x0000u, 0x7f7fu, 0x7f80u, 0x7fc0u}) {
+        const float gates[2] = {number(gate), number(other)}, ups[2] = {number(up), number(up)};
+        check(GemmEnd::kSwiGlu, GatedPair<GemmEnd::kSwiGlu>(gates, ups), {gate, other}, up);
+        check(GemmEnd::kGeGlu, GatedPair<GemmEnd::kGeGlu>(gates, ups), {gate, other}, up);
       }
     }
   }

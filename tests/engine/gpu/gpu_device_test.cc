@@ -6,6 +6,7 @@
 #include <random>
 
 #include "engine/cuda/device/gpu/gpu_device.h"
+#include "engine/cuda/device/gpu/gpu_engine.h"
 #include "engine/cuda/device/gpu/gpu_step_kernels.h"
 #include "engine/cuda/device/gpu/gpu_weights.h"
 #include "engine/cuda/device/sampled_results.h"
@@ -232,6 +233,21 @@ TEST_CASE("what GPUs do not compute is refused by name before weights are read")
   CHECK_THAT(refusal("llama2", "bf16", "int8"), Contains("not int8"));
 }
 
+TEST_CASE("a GPU whose kernels fail their test is refused, and nothing stays") {
+  HostCuda cuda;
+  const EngineOptions engine = OptionsFor(LoadOracleCase("llama2").model, "bf16");
+  const auto status = [&] {
+    return GpuEngine::Create(cuda.api(), {0, "a GPU", engine}, nullptr, nullptr).status();
+  };
+  CHECK(status().ok());
+  CHECK(cuda.n_left() == 0);
+  cuda.kernel_fault = "the product with o of 8 rows has other bits";
+  CHECK(absl::IsFailedPrecondition(status()));
+  CHECK_THAT(std::string(status().message()),
+             Contains(cuda.kernel_fault) && Contains("--device cpu"));
+  CHECK(cuda.n_left() == 0);
+}
+
 // --- sampling
 
 TEST_CASE("rows are sampled as the host's sampler samples them, by whichever side") {
@@ -265,7 +281,7 @@ TEST_CASE("rows are sampled as the host's sampler samples them, by whichever sid
     ModelView view;
     view.vocab = kVocab;
     view.max_step_rows = 64;
-    const auto kernels = GpuStepKernels::Create(device, view);
+    const auto kernels = GpuStepKernels::Create(device, view, nullptr);
     REQUIRE(kernels.ok());
     const DeviceStream stream = device.NewStream("compute");
     std::mt19937 random(5);

@@ -3,6 +3,7 @@
 // One at a time, since the plugin's functions have no object.
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -64,12 +65,16 @@ class HostCuda {
     api_.begin_capture = [](void*) { return now_->ErrorOf("begin_capture"); };
     api_.end_capture = [](void*, void** graph) { return now_->Make("graph", graph); };
     api_.launch_graph = [](void*, void*) { return now_->ErrorOf("launch_graph"); };
-    api_.new_model = [](const ModelView*, void** model) { return now_->Make("model", model); };
-    api_.delete_model = [](void* model) { static_cast<void>(now_->Unmake(model)); };
-    api_.model_bytes = [](void*) { return int64_t{1000}; };
-    api_.sample_scratch_bytes = [](int32_t, int32_t) { return int64_t{64}; };
-    api_.sample = [](const float* logits, int32_t n, int32_t vocab, const void* rows, void*,
-                     void* results, int32_t* sampled, void*) {
+    api_.model.create = [](const ModelView*, void** model) { return now_->Make("model", model); };
+    api_.model.remove = [](void* model) { static_cast<void>(now_->Unmake(model)); };
+    api_.model.test = [](const ModelView*, char* fault, int32_t size) {
+      std::snprintf(fault, static_cast<size_t>(size), "%s", now_->kernel_fault.c_str());
+      return 0;
+    };
+    api_.model.bytes = [](void*) { return int64_t{1000}; };
+    api_.model.sample_scratch_bytes = [](int32_t, int32_t) { return int64_t{64}; };
+    api_.model.sample = [](const float* logits, int32_t n, int32_t vocab, const void* rows, void*,
+                           void* results, int32_t* sampled, void*) {
       now_->sample(logits, n, vocab, rows, results, sampled);
       return 0;
     };
@@ -87,6 +92,7 @@ class HostCuda {
   }
 
   int64_t total_bytes = int64_t{1} << 30;
+  std::string kernel_fault;  // that the test of kernels finds
   std::function<void(const float* logits, int32_t n, int32_t vocab, const void* rows, void* results,
                      int32_t* sampled)>
       sample;

@@ -70,7 +70,7 @@ TEST_CASE("KV takes what weights and working memory leave of the share of a devi
 }
 
 TEST_CASE("the plugin is looked for beside the program") {
-  CHECK_THAT(PluginBesideProgram(), Contains("/libbaton_cuda.so") && Contains("/tests/server/"));
+  CHECK_THAT(PluginOfProgram(), Contains("/libbaton_cuda.so") && Contains("/tests/server/"));
 }
 
 }  // namespace

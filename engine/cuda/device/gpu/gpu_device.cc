@@ -100,7 +100,7 @@ void GpuDevice::Free(std::byte* memory) {
     taken_.erase(found);
     if (!freed.is_pinned) used_bytes_ -= freed.bytes;
   }
-  // Of a lost device nothing can be freed but by the end of the process.
+  // Nothing of a lost device can be freed but by the end of the process.
   static_cast<void>(freed.is_pinned ? api_.free_pinned(memory) : api_.free(memory));
 }
 

@@ -43,7 +43,7 @@ class GpuDevice final : public Device {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes, std::string_view what) override;
   absl::StatusOr<std::byte*> AllocatePinned(int64_t bytes, std::string_view what) override;
   void Free(std::byte* memory) override;
-  // What this process does not use counts as free: others on the GPU have their own share.
+  // Memory that this process does not use counts as free: others on the GPU have their own share.
   DeviceMemory memory() const override;
 
   DeviceStream NewStream(std::string_view name) override;

@@ -5,6 +5,19 @@
 #include "absl/strings/str_cat.h"
 
 namespace baton {
+namespace {
+
+absl::Status TestKernels(GpuDevice& device, const ModelView& view) {
+  char fault[256] = {};
+  RETURN_IF_ERROR(device.Check(device.api().model.test(&view, fault, sizeof(fault)),
+                               "the test of its kernels"));
+  if (fault[0] == '\0') return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this GPU does not compute what it should: ", fault,
+                   "; tools/gpu_check.sh tells more, and --device cpu serves meanwhile"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<GpuEngine>> GpuEngine::Create(const BatonCudaApi& api,
                                                              const Options& options,
@@ -29,7 +42,9 @@ absl::StatusOr<std::unique_ptr<GpuEngine>> GpuEngine::Create(const BatonCudaApi&
   ModelView view = engine->weights_->view();
   view.max_step_rows = described.limits.max_step_tokens;
   view.max_slice_rows = described.limits.max_slice_tokens;
-  ASSIGN_OR_RETURN(engine->kernels_, GpuStepKernels::Create(engine->device_, view));
+  RETURN_IF_ERROR(TestKernels(engine->device_, view));
+  ASSIGN_OR_RETURN(engine->kernels_,
+                   GpuStepKernels::Create(engine->device_, view, model.pool.get()));
   ASSIGN_OR_RETURN(engine->backend_,
                    DeviceBackend::Create(engine->device_, std::move(described), options.backend));
   engine->engine_ = engine->backend_.get();

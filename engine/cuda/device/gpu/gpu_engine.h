@@ -22,8 +22,8 @@ class GpuEngine {
     DeviceBackendOptions backend{};
   };
   // api: of the plugin. Reads the weights into the GPU. progress: as LoadBackend. Unimplemented:
-  // the model needs what GPUs do not compute yet. ResourceExhausted: it does not fit. Else as
-  // LoadBackend.
+  // the model needs what GPUs do not compute yet. ResourceExhausted: it does not fit.
+  // FailedPrecondition: a kernel's bits are not those of its reference. Else as LoadBackend.
   static absl::StatusOr<std::unique_ptr<GpuEngine>> Create(const BatonCudaApi& api,
                                                            const Options& options,
                                                            void (*progress)(void*, double),

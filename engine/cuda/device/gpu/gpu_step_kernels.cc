@@ -12,19 +12,20 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<GpuStepKernels>> GpuStepKernels::Create(GpuDevice& device,
-                                                                       const ModelView& view) {
-  std::unique_ptr<GpuStepKernels> kernels(new GpuStepKernels(device, view));
+                                                                       const ModelView& view,
+                                                                       ComputePool* pool) {
+  std::unique_ptr<GpuStepKernels> kernels(new GpuStepKernels(device, view, pool));
   RETURN_IF_ERROR(kernels->Reserve(view));
   kernels->AddKernels();
   return kernels;
 }
 
-GpuStepKernels::GpuStepKernels(GpuDevice& device, const ModelView& view)
-    : device_(device), vocab_(view.vocab) {}
+GpuStepKernels::GpuStepKernels(GpuDevice& device, const ModelView& view, ComputePool* pool)
+    : device_(device), vocab_(view.vocab), sampler_(pool) {}
 
 GpuStepKernels::~GpuStepKernels() {
   device_.Select();
-  if (model_ != nullptr) device_.api().delete_model(model_);
+  if (model_ != nullptr) device_.api().model.remove(model_);
   for (std::byte* const memory : {scratch_, logits_})
     if (memory != nullptr) device_.Free(memory);
   for (const std::unique_ptr<Staging>& staging : staging_) device_.Free(staging->at);
@@ -32,15 +33,15 @@ GpuStepKernels::~GpuStepKernels() {
 
 absl::Status GpuStepKernels::Reserve(const ModelView& view) {
   device_.Select();
-  if (const int32_t error = device_.api().new_model(&view, &model_); error != 0) {
+  if (const int32_t error = device_.api().model.create(&view, &model_); error != 0) {
     return absl::ResourceExhaustedError(
         std::string("no memory of the GPU for activations: ") + device_.api().words(error) +
         "; lower prefill.step_tokens, decode.step_tokens or prefill.max_slice_tokens");
   }
-  device_.CountUsed(device_.api().model_bytes(model_));
-  ASSIGN_OR_RETURN(
-      scratch_, device_.Allocate(device_.api().sample_scratch_bytes(view.max_step_rows, view.vocab),
-                                 "sampling"));
+  device_.CountUsed(device_.api().model.bytes(model_));
+  ASSIGN_OR_RETURN(scratch_, device_.Allocate(device_.api().model.sample_scratch_bytes(
+                                                  view.max_step_rows, view.vocab),
+                                              "sampling"));
   ASSIGN_OR_RETURN(logits_, device_.AllocatePinned(kRowsAtOnce * vocab_ * int64_t{sizeof(float)},
                                                    "logits on the host"));
   return absl::OkStatus();
@@ -72,32 +73,35 @@ void GpuStepKernels::AddKernels() {
 
 absl::Status GpuStepKernels::Begin(DeviceStream, void* on, const BeginArguments& a) {
   const StepCounts counts{a.n_rows, a.n_pieces, a.n_logits, a.n_scored};
-  return device_.Check(device_.api().begin(model_, a.block, a.sampled, &counts, a.state.kv, on),
-                       "beginning a step");
+  return device_.Check(
+      device_.api().model.begin(model_, a.block, a.sampled, &counts, a.state.kv, on),
+      "beginning a step");
 }
 
 absl::Status GpuStepKernels::Layer(DeviceStream, void* on, const LayerArguments& a) {
-  return device_.Check(device_.api().layer(model_, a.layer, a.logits, on), "a layer");
+  return device_.Check(device_.api().model.layer(model_, a.layer, a.logits, on), "a layer");
 }
 
 absl::Status GpuStepKernels::ScoredLogits(DeviceStream, void* on, const ScoredLogitsArguments& a) {
-  return device_.Check(device_.api().scored_logits(model_, a.from, a.to, a.logits, on), "logits");
+  return device_.Check(device_.api().model.scored_logits(model_, a.from, a.to, a.logits, on),
+                       "logits");
 }
 
 absl::Status GpuStepKernels::BeginSlice(DeviceStream, void* on, const BeginSliceArguments& a) {
   const StepCounts counts{a.n_rows, 1, a.n_logits, 0};
-  return device_.Check(device_.api().begin_slice(model_, a.block, &counts, a.state.kv, on),
+  return device_.Check(device_.api().model.begin_slice(model_, a.block, &counts, a.state.kv, on),
                        "beginning a slice");
 }
 
 absl::Status GpuStepKernels::SlicePart(DeviceStream, void* on, const SlicePartArguments& a) {
   BATON_CHECK(a.part != SlicePartArguments::kAttend);  // StepLimits::slice_keys is 0
   if (a.part == SlicePartArguments::kProject) {
-    return device_.Check(device_.api().project_slice(model_, a.layer, a.from, a.to, on),
+    return device_.Check(device_.api().model.project_slice(model_, a.layer, a.from, a.to, on),
                          "a slice's keys");
   }
-  return device_.Check(device_.api().finish_slice(model_, a.layer, a.from, a.to, a.logits, on),
-                       "a slice's layer");
+  return device_.Check(
+      device_.api().model.finish_slice(model_, a.layer, a.from, a.to, a.logits, on),
+      "a slice's layer");
 }
 
 // --- sampling
@@ -155,9 +159,10 @@ absl::Status GpuStepKernels::Sample(DeviceStream stream, void* on, const SampleA
     rows[i].result = static_cast<int32_t>(at / 8);
   }
   if (has_plain || a.sampled != nullptr) {
-    RETURN_IF_ERROR(device_.Check(device_.api().sample(a.logits, a.n, static_cast<int32_t>(vocab_),
-                                                       rows, scratch_, a.results, a.sampled, on),
-                                  "sampling"));
+    RETURN_IF_ERROR(
+        device_.Check(device_.api().model.sample(a.logits, a.n, static_cast<int32_t>(vocab_), rows,
+                                                 scratch_, a.results, a.sampled, on),
+                      "sampling"));
   }
   for (int from = 0; from < a.n;) {
     if (IsPlain(a.rows[from])) {
@@ -183,12 +188,16 @@ absl::Status GpuStepKernels::SampleOnHost(DeviceStream stream, const SampleArgum
   const std::span<const RowSampling> rows(a.rows + from, static_cast<size_t>(to - from));
   RETURN_IF_ERROR(device_.Notify(stream, [this, rows, records, tokens] {
     const NumericsMxcsrScope numerics;
-    std::vector<SampledToken> sampled(rows.size());
+    const auto vocab = static_cast<size_t>(vocab_);
+    std::vector<SampleRow> asked;
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto vocab = static_cast<size_t>(vocab_);
-      const std::span logits(reinterpret_cast<const float*>(logits_) + i * vocab, vocab);
-      sampled[i] = sampler_.Sample(logits, *rows[i].sampling, rows[i].position);
-      if (rows[i].wants_digest) sampled[i].digest = LogitsDigest(logits, 0);
+      const float* const logits = reinterpret_cast<const float*>(logits_) + i * vocab;
+      asked.push_back({{logits, vocab}, rows[i].sampling.get(), rows[i].position});
+    }
+    std::vector<SampledToken> sampled(rows.size());
+    sampler_.SampleRows(asked, sampled);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].wants_digest) sampled[i].digest = LogitsDigest(asked[i].logits, 0);
       tokens[i] = sampled[i].token;
     }
     WriteSampled(rows, sampled, records);

@@ -22,9 +22,11 @@ namespace baton {
 class GpuStepKernels {
  public:
   // Takes memory for activations and adds the kernels to the device, which outlives it, as do the
-  // weights of `view`. ResourceExhausted: no memory.
+  // weights of `view` and the pool. pool: samples on the host, and does nothing else; null: one
+  // thread does. ResourceExhausted: no memory.
   static absl::StatusOr<std::unique_ptr<GpuStepKernels>> Create(GpuDevice& device,
-                                                                const ModelView& view);
+                                                                const ModelView& view,
+                                                                ComputePool* pool);
   ~GpuStepKernels();  // nothing of it is under way
   GpuStepKernels(const GpuStepKernels&) = delete;
   GpuStepKernels& operator=(const GpuStepKernels&) = delete;
@@ -38,7 +40,7 @@ class GpuStepKernels {
   };
   static constexpr int kRowsAtOnce = Backend::kScoredAtOnce;  // of logits on the host
 
-  GpuStepKernels(GpuDevice& device, const ModelView& view);
+  GpuStepKernels(GpuDevice& device, const ModelView& view, ComputePool* pool);
   absl::Status Reserve(const ModelView& view);
   void AddKernels();
   template <typename Arguments>
@@ -65,7 +67,7 @@ class GpuStepKernels {
   std::byte* scratch_ = nullptr;
   std::byte* logits_ = nullptr;  // (kRowsAtOnce, vocab) pinned
   std::vector<std::unique_ptr<Staging>> staging_;
-  Sampler sampler_;  // of the thread of the driver
+  Sampler sampler_;  // of the driver's thread that the stream waits for
 };
 
 }  // namespace baton

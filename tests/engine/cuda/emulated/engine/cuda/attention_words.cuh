@@ -23,6 +23,12 @@ inline void StoreSharedFloat(uint32_t address, float value) {
 inline float LoadSharedFloat(uint32_t address) {
   return __builtin_bit_cast(float, EmulatedBlock::Now().LoadShared(address));
 }
+inline void StoreSharedFloats(uint32_t address, const float (&values)[4]) {
+  for (uint32_t i = 0; i < 4; ++i) StoreSharedFloat(address + 4 * i, values[i]);
+}
+inline void LoadSharedFloats(float (&values)[4], uint32_t address) {
+  for (uint32_t i = 0; i < 4; ++i) values[i] = LoadSharedFloat(address + 4 * i);
+}
 inline int AddShared(uint32_t address, int value) {
   return EmulatedBlock::Now().AddShared(address, value);
 }
@@ -33,6 +39,7 @@ inline float Exp2(float x) {
 }
 inline float Greater(float a, float b) { return std::fmax(a, b); }
 inline float Quotient(float a, float b) { return a / b; }
+inline float Fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t RoundedPair(float low, float high) {
   return uint32_t{FloatToBf16(high)} << 16 | FloatToBf16(low);
 }
@@ -53,5 +60,8 @@ inline int AddGlobal(int* number, int value) {
   return before;
 }
 inline float LoadOfOthers(const float* value) { return *value; }
+inline void LoadOfOthers(float (&values)[4], const float* at) {
+  for (int i = 0; i < 4; ++i) values[i] = at[i];
+}
 
 }  // namespace baton

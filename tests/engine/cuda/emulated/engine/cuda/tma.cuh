@@ -1,6 +1,7 @@
-// Stands in for engine/cuda/tma.cuh, without clusters.
+// Stands in for engine/cuda/tma.cuh.
 #pragma once
 
+#include "engine/cuda/dependent_launch.cuh"
 #include "engine/cuda/tensor_map.h"
 #include "tests/engine/cuda/emulated/engine/cuda/async_copy.cuh"
 
@@ -12,7 +13,6 @@ inline void InitBarrier(uint32_t barrier, int count) {
 inline void ShowBarriers() {}
 inline void Arrive(uint32_t barrier) { EmulatedBlock::Now().ArriveExpecting(barrier, 0); }
 inline void ArriveAsWarp(uint32_t barrier) { EmulatedBlock::Now().ArriveAsWarp(barrier); }
-inline void ArriveInBlock(uint32_t barrier, uint32_t) { Arrive(barrier); }
 inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   EmulatedBlock::Now().ArriveExpecting(barrier, bytes);
 }
@@ -22,22 +22,15 @@ inline void WaitForPhase(uint32_t barrier, uint32_t parity) {
 inline void CopyBox(uint32_t target, const TensorMap& map, int x, int y, uint32_t barrier) {
   EmulatedBlock::Now().StartBox(target, map, x, y, barrier);
 }
-inline void CopyBoxToBlocks(uint32_t target, const TensorMap& map, int x, int y, uint32_t barrier,
-                            uint16_t) {
-  CopyBox(target, map, x, y, barrier);
-}
 inline void CopyColumnBox(uint32_t target, const TensorMap& map, int column, int y,
                           uint32_t barrier) {
   EmulatedBlock::Now().StartBox(target, map, column * 64, y, barrier);
 }
+inline void PrefetchColumnBox(const TensorMap&, int, int) {}
 inline void PrefetchMap(const TensorMap&) {}
-inline uint32_t BlockOfCluster() { return 0; }
-inline void ClusterBarrier() { EmulatedBlock::Now().Barrier(); }
 template <int kRegisters>
 void GiveRegisters() {}
 template <int kRegisters>
 void TakeRegisters() {}
-inline void LetNextKernelBegin() {}
-inline void WaitForKernelBefore() {}
 
 }  // namespace baton

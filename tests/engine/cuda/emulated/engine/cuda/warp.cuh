@@ -1,5 +1,4 @@
-// Stands in for engine/cuda/warp.cuh. A barrier of a warp is one of the block: all warps of a block
-// take part in as many.
+// Stands in for engine/cuda/warp.cuh.
 #pragma once
 
 #include "tests/engine/cuda/emulated/engine/cuda/device_words.h"
@@ -17,6 +16,8 @@ inline uint64_t FromLaneAcross(uint64_t value, int bits) {
 inline float FromLaneAcross(float value, int bits) {
   return __builtin_bit_cast(float, FromLaneAcross(__builtin_bit_cast(uint32_t, value), bits));
 }
-inline void WarpBarrier() { EmulatedBlock::Now().Barrier(); }
+inline double FromLaneAcross(double value, int bits) {
+  return __builtin_bit_cast(double, FromLaneAcross(__builtin_bit_cast(uint64_t, value), bits));
+}
 
 }  // namespace baton
