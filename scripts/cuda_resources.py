@@ -20,7 +20,7 @@ HEAD = ("# What the compiler made of each kernel (scripts/cuda_resources.py --wr
 
 
 def short_names(symbols):
-    """Maps each mangled name to the kernel's, as in GemmWgmmaKernel<256>."""
+    """Maps each mangled name to the kernel's, as in GemmTmaWgmmaKernel<2, 256>."""
     if not symbols:
         return {}
     plain = subprocess.run(["c++filt", *symbols], check=True, capture_output=True, text=True).stdout.splitlines()

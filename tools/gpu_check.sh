@@ -19,8 +19,8 @@ cd "$(dirname "$0")/.."
 
 # Parts and the seconds each may take, the most telling first: about a third of that is what they need.
 parts="S0.gpu:10 S1.e:15 S1.a:15 S1.b:10 S1.d:15 S1.k:10 S2.attention:30 S2.gemm:30 S2.rows:15 S2.sample:15
-  S3.oracle:15 S3.cpu:15 S3.batches:15 S3.orders:40 S0.memory:15 S0.matrix:15 S0.link:15 S0.host:20 S1.f:10 S1.h:10
-  S4.steps:25 S3.serve:80 S6.memcheck:20 S6.racecheck:20 S1.c:25 S5.peers:60"
+  S3.oracle:15 S3.cpu:15 S3.batches:15 S3.orders:45 S0.memory:15 S0.matrix:15 S0.link:15 S0.host:20 S1.f:10 S1.h:10
+  S4.steps:25 S3.serve:80 S6.memcheck:20 S6.racecheck:20 S1.c:25 S5.peers:55"
 deadline=570  # parts that would begin later are left out
 
 out=build/gpu_check quick="" only="" require="" program="" build="" cuda="" lib_dir="" time_out=""
@@ -126,11 +126,11 @@ for part in "${chosen[@]}"; do
     S3.serve) needs=$baton command=(python3 tools/gpu_serve_check.py --baton "$baton") ;;
     S3.*)  # prints text
       needs=$engine lines=$log
-      command=("$engine" "$(dirname "$baton")/libbaton_cuda.so" "[${name#S3.}]") ;;
+      command=("$engine" "$(dirname "$baton")/libbaton_cuda.so" "[${name#S3.}]" -w NoTests) ;;
     S6.*)
       needs=compute-sanitizer lines=$log
       command=(compute-sanitizer --tool "${name#S6.}" --error-exitcode 1 "$engine" "$(dirname "$baton")/libbaton_cuda.so"
-        "[short]") ;;
+        "[short]" -w NoTests) ;;
     S5.peers) needs=python3 command=(python3 tools/gpu_peers.py) ;;
     *)
       needs=$program

@@ -166,7 +166,7 @@ def main():
              first=expected[bad[0]] if bad else expected[0]["text"][:60])
         differing = sum(a != b for a, b in zip(expected, again))
         tell("the same requests in another order", "FAIL" if differing else "PASS", differing=differing)
-        server = Server(options, "roles", ["--demo"], 0.2)
+        server = Server(options, "roles", ["--demo"], 0.6)
         roles = answers(server, asked)
         differing = sum(a != b for a, b in zip(expected, roles))
         tell("prefill and decode workers", "FAIL" if differing else "PASS", differing=differing)
@@ -189,7 +189,7 @@ def main():
         if model not in MODELS:
             continue
         for name in TOPOLOGIES:
-            server = Server(options, name, [MODELS[model], "--max-model-len", "40960"], 0.28)
+            server = Server(options, name, [MODELS[model], "--max-model-len", "40960"], 0.85)
             served = model_of(server)
             row = {"model": served, "prompt": list(range(100, 356)), "max_tokens": 600, "ignore_eos": True,
                    "temperature": 0}

@@ -59,8 +59,7 @@ enum class ChunkKernel { kWarpgroups, kMma };
 // The keys of the rows themselves are in the pages already.
 cudaError_t Attend(const int32_t* block, AttentionRange range, const uint16_t* q,
                    const KvPlaneView& kv, const AttentionShape& shape, AttentionWork work,
-                   uint16_t* out, cudaStream_t stream,
-                   ChunkKernel chunk_kernel = ChunkKernel::kWarpgroups);
+                   uint16_t* out, cudaStream_t stream, ChunkKernel chunk_kernel);
 
 std::vector<KernelLaunch> AttentionLaunches();
 

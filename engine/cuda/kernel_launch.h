@@ -5,7 +5,7 @@
 namespace baton {
 
 struct KernelLaunch {
-  const char* kernel;  // as in "GemmWgmmaKernel<256>"
+  const char* kernel;  // as in "GemmTmaWgmmaKernel<2, 256>"
   int threads;         // of a block
   int shared_bytes;    // dynamic, of a block
 };

@@ -1,7 +1,6 @@
 // The table of functions that libbaton_cuda.so exports.
 #include <cstdio>
 #include <memory>
-#include <new>
 
 #include <cuda_runtime_api.h>
 
@@ -17,6 +16,12 @@ cudaStream_t StreamOf(void* stream) { return static_cast<cudaStream_t>(stream); 
 cudaEvent_t EventOf(void* event) { return static_cast<cudaEvent_t>(event); }
 StepModel& ModelOf(void* model) { return *static_cast<StepModel*>(model); }
 const int32_t* BlockOf(const void* block) { return static_cast<const int32_t*>(block); }
+
+// The error of an allocation, which the next launch does not report again.
+int32_t Forgotten(cudaError_t error) {
+  if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return error;
+}
 
 struct Call {
   void (*call)(void*);
@@ -95,10 +100,10 @@ constexpr BatonCudaApi kApi = {
     .words = [](int32_t error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); },
     .select = [](int32_t index) -> int32_t { return cudaSetDevice(index); },
     .allocate = [](int64_t bytes, void** memory) -> int32_t {
-      return cudaMalloc(memory, static_cast<size_t>(bytes));
+      return Forgotten(cudaMalloc(memory, static_cast<size_t>(bytes)));
     },
     .allocate_pinned = [](int64_t bytes, void** memory) -> int32_t {
-      return cudaHostAlloc(memory, static_cast<size_t>(bytes), cudaHostAllocPortable);
+      return Forgotten(cudaHostAlloc(memory, static_cast<size_t>(bytes), cudaHostAllocPortable));
     },
     .free = [](void* memory) -> int32_t { return cudaFree(memory); },
     .free_pinned = [](void* memory) -> int32_t { return cudaFreeHost(memory); },

@@ -72,37 +72,52 @@ std::vector<uint16_t> RandomRows(int64_t n, uint32_t seed) {
   return values;
 }
 
-template <typename T>
-bool AreEqual(const std::vector<T>& a, const std::vector<T>& b) {
-  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 struct Weights {
   const char* name;
   const uint16_t* data;
   int n, k;
+  GemmEnd end;
 };
 
+// Compares the model's end of a product, by the kernels that are chosen and by the reference.
 cudaError_t TestProduct(const Weights& weights, std::string* fault) {
   const int n = std::min(weights.n, kMaxColumns);
+  const bool is_fp32 = IsFp32(weights.end);
+  const int width = IsGated(weights.end) ? n / 2 : n;
+  const int64_t row_bytes = width * int64_t{is_fp32 ? 4 : 2};
   Stream stream;
   RETURN_IF_GPU_ERROR(stream.error());
   uint16_t* a = nullptr;
-  float *fast = nullptr, *reference = nullptr;
+  uint8_t *fast = nullptr, *reference = nullptr;
   RETURN_IF_GPU_ERROR(stream.Upload(RandomRows(int64_t{kMaxRows} * weights.k, 7), &a));
-  RETURN_IF_GPU_ERROR(stream.Allocate(int64_t{kMaxRows} * n, &fast));
-  RETURN_IF_GPU_ERROR(stream.Allocate(int64_t{kMaxRows} * n, &reference));
-  std::vector<float> expected(static_cast<size_t>(kMaxRows) * static_cast<size_t>(n));
-  RETURN_IF_GPU_ERROR(GemmByMma(a, weights.data, reference, {kMaxRows, n, weights.k}, stream));
+  RETURN_IF_GPU_ERROR(stream.Allocate(kMaxRows * row_bytes, &fast));
+  RETURN_IF_GPU_ERROR(stream.Allocate(kMaxRows * row_bytes, &reference));
+  // The addend of kAdd, and what must be written over.
+  const std::vector<uint16_t> before = RandomRows(kMaxRows * row_bytes / 2, 11);
+  const auto fill = [&](uint8_t* to) {
+    return cudaMemcpyAsync(to, before.data(), static_cast<size_t>(kMaxRows * row_bytes),
+                           cudaMemcpyHostToDevice, stream);
+  };
+  const auto output = [&](uint8_t* to) {
+    GemmOutput made;
+    made.end = weights.end;
+    made.fp32 = is_fp32 ? reinterpret_cast<float*>(to) : nullptr;
+    made.bf16 = is_fp32 ? nullptr : reinterpret_cast<uint16_t*>(to);
+    made.stride = width;
+    return made;
+  };
+  std::vector<uint8_t> expected(static_cast<size_t>(kMaxRows * row_bytes));
+  RETURN_IF_GPU_ERROR(fill(reference));
+  RETURN_IF_GPU_ERROR(
+      GemmByMma(a, weights.k, weights.data, output(reference), {kMaxRows, n, weights.k}, stream));
   RETURN_IF_GPU_ERROR(stream.Download(reference, &expected));
   for (const int m : kRows) {
-    std::vector<float> computed(static_cast<size_t>(m) * static_cast<size_t>(n));
-    RETURN_IF_GPU_ERROR(cudaMemsetAsync(fast, 0xff, computed.size() * sizeof(float), stream));
+    std::vector<uint8_t> computed(static_cast<size_t>(m * row_bytes));
+    RETURN_IF_GPU_ERROR(fill(fast));
     RETURN_IF_GPU_ERROR(
-        Multiply(a, weights.k, weights.data, SumsOf(fast, n), {m, n, weights.k}, stream));
+        Multiply(a, weights.k, weights.data, output(fast), {m, n, weights.k}, stream));
     RETURN_IF_GPU_ERROR(stream.Download(fast, &computed));
-    if (std::memcmp(computed.data(), expected.data(), computed.size() * sizeof(float)) == 0)
-      continue;
+    if (std::memcmp(computed.data(), expected.data(), computed.size()) == 0) continue;
     *fault = std::string("the product with ") + weights.name + " of " + std::to_string(m) +
              " rows has other bits than that of mma.sync";
     return cudaSuccess;
@@ -143,21 +158,33 @@ cudaError_t TestAttention(const ModelView& view, std::string* fault) {
   RETURN_IF_GPU_ERROR(stream.Allocate(work.bytes, &memory));
   work.memory = memory;
   const KvPlaneView plane{reinterpret_cast<uint8_t*>(kv), page_values * 2, view.page_tokens};
-  std::vector<uint16_t> results[2];
-  for (const bool is_one_piece : {true, false}) {
+  // A chunk; its rows one by one; its last row alone, whose keys are shared out to several blocks.
+  struct Case {
+    int first, n;
+    bool is_one_piece;
+  };
+  std::vector<uint16_t> chunk;
+  for (const Case each : {Case{0, kChunk, true}, {0, kChunk, false}, {kChunk - 1, 1, true}}) {
     int32_t* block = nullptr;
-    RETURN_IF_GPU_ERROR(stream.Upload(BlockOf(kPast, kChunk, n_pages, is_one_piece), &block));
-    const AttentionRange all{0, kChunk, is_one_piece ? 1 : kChunk, !is_one_piece};
-    RETURN_IF_GPU_ERROR(PrepareAttention(block, all, shape, work, stream));
     RETURN_IF_GPU_ERROR(
-        cudaMemsetAsync(out, 0xff, static_cast<size_t>(kChunk * width) * sizeof(uint16_t), stream));
-    RETURN_IF_GPU_ERROR(Attend(block, all, q, plane, shape, work, out, stream, ChunkKernel::kMma));
-    std::vector<uint16_t>& result = results[is_one_piece ? 0 : 1];
-    result.resize(static_cast<size_t>(kChunk * width));
+        stream.Upload(BlockOf(kPast + each.first, each.n, n_pages, each.is_one_piece), &block));
+    const bool only_rows = !each.is_one_piece || each.n == 1;
+    const AttentionRange all{0, each.n, only_rows ? each.n : 1, only_rows};
+    std::vector<uint16_t> result(static_cast<size_t>(each.n * width));
+    RETURN_IF_GPU_ERROR(PrepareAttention(block, all, shape, work, stream));
+    RETURN_IF_GPU_ERROR(cudaMemsetAsync(out, 0xff, result.size() * sizeof(uint16_t), stream));
+    RETURN_IF_GPU_ERROR(Attend(block, all, q + each.first * width, plane, shape, work, out, stream,
+                               ChunkKernel::kMma));
     RETURN_IF_GPU_ERROR(stream.Download(out, &result));
+    if (chunk.empty()) chunk = result;
+    if (std::memcmp(chunk.data() + each.first * width, result.data(),
+                    result.size() * sizeof(uint16_t)) == 0) {
+      continue;
+    }
+    *fault = "the attention of " + std::to_string(each.n) +
+             " rows alone has other bits than that of the same rows in a chunk";
+    return cudaSuccess;
   }
-  if (!AreEqual(results[0], results[1]))
-    *fault = "the attention of rows in a chunk has other bits than that of rows alone";
   return cudaSuccess;
 }
 
@@ -168,13 +195,17 @@ cudaError_t TestKernels(const ModelView& view, std::string* fault) {
   const LayerView& layer = view.layers[0];
   const int hidden = view.hidden_stride();
   const bool is_gated = view.mlp != MlpKind::kGelu;
+  const GemmEnd inner = view.mlp == MlpKind::kSwiGlu  ? GemmEnd::kSwiGlu
+                        : view.mlp == MlpKind::kGeGlu ? GemmEnd::kGeGlu
+                                                      : GemmEnd::kGelu;
   const Weights all[] = {
-      {"q, k and v", layer.qkv, (view.n_heads + 2 * view.n_kv_heads) * view.head_dim, hidden},
-      {"o", layer.o, view.hidden, view.n_heads * view.row()},
+      {"q, k and v", layer.qkv, (view.n_heads + 2 * view.n_kv_heads) * view.head_dim, hidden,
+       GemmEnd::kBf16},
+      {"o", layer.o, view.hidden, view.n_heads * view.row(), GemmEnd::kAdd},
       {"gate and up", layer.gate_up,
-       is_gated ? (view.intermediate + 7) / 8 * 16 : view.intermediate, hidden},
-      {"down", layer.down, view.hidden, view.mlp_stride()},
-      {"the head", view.lm_head, view.vocab, hidden}};
+       is_gated ? (view.intermediate + 7) / 8 * 16 : view.intermediate, hidden, inner},
+      {"down", layer.down, view.hidden, view.mlp_stride(), GemmEnd::kAdd},
+      {"the head", view.lm_head, view.vocab, hidden, GemmEnd::kFp32}};
   for (const Weights& weights : all) {
     RETURN_IF_GPU_ERROR(TestProduct(weights, fault));
     if (!fault->empty()) return cudaSuccess;

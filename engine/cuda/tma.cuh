@@ -70,7 +70,7 @@ __device__ __forceinline__ void CopyBox(uint32_t target, const TensorMap& map, i
       "l"(&map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
-// Starts to copy a box of a matrix in columns of 64 (EncodeColumns).
+// Starts to copy a box of a matrix in columns of 64 (EncodeBoxes).
 __device__ __forceinline__ void CopyColumnBox(uint32_t target, const TensorMap& map, int column,
                                               int y, uint32_t barrier) {
   asm volatile(

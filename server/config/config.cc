@@ -60,8 +60,9 @@ void DeclareWorkers(const std::string& section, WorkerConfig* workers, Settings*
 void DeclareDevice(DeviceConfig* device, Settings* settings) {
   settings->Text("model.device", &device->name,
                  "where workers compute: cpu; cuda or cuda:INDEX, a Hopper GPU of NVIDIA");
-  settings->Number("model.gpu_memory_utilization", &device->memory_share, 0.01, 1,
-                   "share of a GPU's memory that a worker may use");
+  settings->Number(
+      "model.gpu_memory_utilization", &device->memory_share, 0.01, 1,
+      "share of a GPU's memory for the workers that are started together, in equal parts");
 }
 
 void DeclareCluster(ClusterConfig* cluster, Settings* settings) {

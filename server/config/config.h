@@ -60,7 +60,7 @@ struct WorkerConfig {
 // Where workers compute.
 struct DeviceConfig {
   std::string name = "cpu";   // or cuda, cuda:INDEX
-  double memory_share = 0.9;  // of a GPU's memory: weights, KV and all else
+  double memory_share = 0.9;  // of a GPU's memory, for the workers of one start: weights, KV and all else
 };
 
 struct ClusterConfig {

@@ -264,9 +264,9 @@ absl::StatusOr<std::unique_ptr<GpuEngine>> LoadOnGpu(const Config& config, Role 
                    GpuEngine::Create(gpu.plugin.api(), {gpu.index, gpu.name, options},
                                      ReportProgress, reporter));
   if (ConfigOf(config, role).kv_memory == 0) {
-    ASSIGN_OR_RETURN(start->kv_bytes,
-                     KvBytesOnDevice(engine->device().memory(), config.device.memory_share,
-                                     engine->backend().kv_layout().page_bytes));
+    const double share = config.device.memory_share / WorkersOf(config);
+    ASSIGN_OR_RETURN(start->kv_bytes, KvBytesOnDevice(engine->device().memory(), share,
+                                                      engine->backend().kv_layout().page_bytes));
   }
   start->make_copier = [made = engine.get()](const PoolView& pool, std::function<void()> wake,
                                              WorkerStart::TellsWhy lost) {
@@ -298,6 +298,10 @@ int RunWorker(const RoleConfig& process, Role role) {
 
   StartReporter reporter = process.reporter;
   const WorkerOptions options = OptionsOf(config, role);
+  if (*gpu && (config.lab.device.is_emulated || config.lab.engine.dense_mask)) {
+    return Fail(absl::InvalidArgumentError(
+        "lab.device and lab.attention compare engines of the CPU; take them away, or --device"));
+  }
   std::unique_ptr<GpuEngine> on_gpu;
   absl::StatusOr<std::unique_ptr<Backend>> backend = nullptr;
   if (*gpu) {

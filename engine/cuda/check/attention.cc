@@ -339,7 +339,8 @@ void CompareGraph(Report& report) {
   cudaGraphExec_t executable = nullptr;
   GPU_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   GPU_CHECK(PrepareAttention(block.get(), range, shape, work, stream));
-  GPU_CHECK(Attend(block.get(), range, q.get(), pages.view(), shape, work, found.get(), stream));
+  GPU_CHECK(Attend(block.get(), range, q.get(), pages.view(), shape, work, found.get(), stream,
+                   ChunkKernel::kWarpgroups));
   GPU_CHECK(cudaStreamEndCapture(stream, &graph));
   GPU_CHECK(cudaGraphInstantiate(&executable, graph, 0));
   GPU_CHECK(cudaGraphLaunch(executable, stream));

@@ -137,6 +137,8 @@ absl::Status DeviceSteps::LaunchGraph(int from, int to) {
   const GraphKey key{step_.bucket, from, to};
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
+    // A run of layers that begins in the middle is captured in the step that captured those before
+    // it: kernels of a device keep the counts of the step that began last.
     RETURN_IF_ERROR(device_.BeginCapture(compute_));
     const absl::Status captured = LaunchLayers(from, to);
     absl::StatusOr<DeviceGraph> made = device_.EndCapture(compute_);

@@ -1,9 +1,11 @@
 #include "engine/cuda/device/sampled_results.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "common/check.h"
+#include "engine/cuda/sample_row.h"
 
 namespace baton {
 namespace {
@@ -16,6 +18,11 @@ struct Record {
   int32_t n_logprobs = 0;
   int32_t unused = 0;
 };
+
+// A GPU's sampler writes the same.
+static_assert(sizeof(Record) == sizeof(SampleRowResult));
+static_assert(offsetof(Record, number) == offsetof(SampleRowResult, token));
+static_assert(offsetof(Record, n_logprobs) == offsetof(SampleRowResult, n_logprobs));
 
 int64_t RecordBytes(int64_t n_logprobs) {
   return static_cast<int64_t>(sizeof(Record)) +

@@ -214,6 +214,22 @@ TEST_CASE("weights that do not fit are told, and nothing stays") {
   CHECK(cuda.n_left() == 0);
 }
 
+TEST_CASE("pinned memory that is refused is told, and nothing stays") {
+  EngineOptions options;
+  const LoadedModel model = Opened("llama2", &options);
+  HostCuda cuda;
+  cuda.FailAt("allocate_pinned", HostCuda::kOutOfMemory);
+  {
+    GpuDevice device(cuda.api(), 0);
+    const auto weights = GpuWeights::Load(
+        device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
+    CHECK(absl::IsResourceExhausted(weights.status()));
+    CHECK_THAT(std::string(weights.status().message()), Contains("pinned memory of the host"));
+    CHECK_FALSE(device.lost().has_value());
+  }
+  CHECK(cuda.n_left() == 0);
+}
+
 TEST_CASE("what GPUs do not compute is refused by name before weights are read") {
   const auto refusal = [](const std::string& name, const std::string& dtype = "bf16",
                           const std::string& kv = "bf16") {

@@ -162,14 +162,16 @@ TEST_CASE("a few requests, for compute-sanitizer", "[.][short]") {
 
 // Digests of the GPU's numerics id: "model digests". A line that should change is printed by the
 // check.
+constexpr const char* kGoldens = BATON_TEST_DATA "/golden/cuda-sm90-engine.txt";
 std::string GoldenOf(const std::string& model) {
-  std::ifstream file(BATON_TEST_DATA "/golden/cuda-sm90-engine.txt");
+  std::ifstream file(kGoldens);
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(model + " ")) return line.substr(model.size() + 1);
   return "";
 }
 
 TEST_CASE("batch and chunk change no bit of long prompts, and goldens hold", "[batches]") {
+  const bool has_goldens = std::ifstream(kGoldens).good();
   for (const std::string model : {"llama32", "qwen2", "qwen3", "mistral_window", "demo"}) {
     EngineOptions options;
     options.model = ModelOf(model);
@@ -192,7 +194,7 @@ TEST_CASE("batch and chunk change no bit of long prompts, and goldens hold", "[b
     const std::string digests = Text(expected.front().second);
     std::printf("%s %s\n", model.c_str(), digests.c_str());
     const std::string golden = GoldenOf(model);
-    if (!golden.empty()) CHECK(digests == golden);  // none is committed before a GPU has said it
+    if (has_goldens) CHECK(digests == golden);  // none is committed before a GPU has said it
   }
 }
 

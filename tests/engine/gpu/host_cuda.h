@@ -100,7 +100,7 @@ class HostCuda {
  private:
   int32_t ErrorOf(const std::string& call) const { return call == fails_at_ ? error_ : 0; }
   int32_t Take(bool is_pinned, int64_t bytes, void** to) {
-    if (const int32_t error = ErrorOf("allocate")) return error;
+    if (const int32_t error = ErrorOf(is_pinned ? "allocate_pinned" : "allocate")) return error;
     if (!is_pinned && used_bytes_ + bytes > total_bytes) return kOutOfMemory;
     *to = std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64));
     std::memset(*to, 0xab, static_cast<size_t>(bytes));  // nothing is zero by itself

@@ -48,6 +48,15 @@ absl::Status GpuDevice::Check(int32_t error, std::string_view what) {
   return absl::UnavailableError(*lost_);
 }
 
+absl::Status GpuDevice::CheckMemory(int32_t error, std::string_view what) {
+  constexpr int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation
+  if (error != kOutOfMemory) return Check(error, what);
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "GPU %d has no memory for %s; lower prefill.step_tokens, decode.step_tokens or "
+      "prefill.max_slice_tokens, and see nvidia-smi for who else has memory",
+      index_, std::string(what)));
+}
+
 std::optional<std::string> GpuDevice::lost() const {
   const std::lock_guard lock(mutex_);
   return lost_;
@@ -70,9 +79,12 @@ absl::StatusOr<std::byte*> GpuDevice::Take(bool is_pinned, int64_t bytes, std::s
       is_pinned ? api_.allocate_pinned(bytes, &made) : api_.allocate(bytes, &made);
   if (error != 0) {
     constexpr double kMiB = 1 << 20;
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "GPU %d: no %s of %.0f MiB for %s: %s", index_, is_pinned ? "pinned memory" : "memory",
-        static_cast<double>(bytes) / kMiB, std::string(what), api_.words(error)));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("GPU %d: no %s of %.0f MiB for %s: %s; lower model.gpu_memory_utilization, "
+                        "and see nvidia-smi "
+                        "for who else has memory",
+                        index_, is_pinned ? "pinned memory of the host" : "memory",
+                        static_cast<double>(bytes) / kMiB, std::string(what), api_.words(error)));
   }
   auto* const memory = static_cast<std::byte*>(made);
   const std::lock_guard lock(mutex_);

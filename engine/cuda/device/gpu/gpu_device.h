@@ -35,6 +35,8 @@ class GpuDevice final : public Device {
   // The status of a call of the plugin, which `what` names: an error loses the device.
   absl::Status Check(int32_t error, std::string_view what);
   const BatonCudaApi& api() const { return api_; }
+  // ResourceExhausted for a lack of memory, which loses nothing; else as Check.
+  absl::Status CheckMemory(int32_t error, std::string_view what);
   // Counts memory that the plugin has taken by itself.
   void CountUsed(int64_t bytes);
   // Makes the GPU the calling thread's.

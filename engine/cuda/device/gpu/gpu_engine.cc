@@ -9,8 +9,8 @@ namespace {
 
 absl::Status TestKernels(GpuDevice& device, const ModelView& view) {
   char fault[256] = {};
-  RETURN_IF_ERROR(device.Check(device.api().model.test(&view, fault, sizeof(fault)),
-                               "the test of its kernels"));
+  RETURN_IF_ERROR(device.CheckMemory(device.api().model.test(&view, fault, sizeof(fault)),
+                                     "the test of its kernels"));
   if (fault[0] == '\0') return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("this GPU does not compute what it should: ", fault,

@@ -10,6 +10,11 @@
 #include "engine/threads/mxcsr.h"
 
 namespace baton {
+namespace {
+
+constexpr int64_t kMinStaging = 64 << 10;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<GpuStepKernels>> GpuStepKernels::Create(GpuDevice& device,
                                                                        const ModelView& view,
@@ -33,11 +38,7 @@ GpuStepKernels::~GpuStepKernels() {
 
 absl::Status GpuStepKernels::Reserve(const ModelView& view) {
   device_.Select();
-  if (const int32_t error = device_.api().model.create(&view, &model_); error != 0) {
-    return absl::ResourceExhaustedError(
-        std::string("no memory of the GPU for activations: ") + device_.api().words(error) +
-        "; lower prefill.step_tokens, decode.step_tokens or prefill.max_slice_tokens");
-  }
+  RETURN_IF_ERROR(device_.CheckMemory(device_.api().model.create(&view, &model_), "activations"));
   device_.CountUsed(device_.api().model.bytes(model_));
   ASSIGN_OR_RETURN(scratch_, device_.Allocate(device_.api().model.sample_scratch_bytes(
                                                   view.max_step_rows, view.vocab),
@@ -123,7 +124,8 @@ absl::StatusOr<GpuStepKernels::Staging*> GpuStepKernels::Take(int64_t bytes) {
   for (const std::unique_ptr<Staging>& staging : staging_)
     if (staging->bytes >= bytes && device_.reached(staging->end)) return staging.get();
   auto made = std::make_unique<Staging>();
-  made->bytes = std::max<int64_t>(bytes, 64 << 10);
+  made->bytes = kMinStaging;
+  while (made->bytes < bytes) made->bytes *= 2;
   made->end = device_.NewEvent();
   ASSIGN_OR_RETURN(made->at, device_.AllocatePinned(made->bytes, "parameters of sampling"));
   staging_.push_back(std::move(made));
@@ -187,6 +189,7 @@ absl::Status GpuStepKernels::SampleOnHost(DeviceStream stream, const SampleArgum
                                (to - from) * width));
   const std::span<const RowSampling> rows(a.rows + from, static_cast<size_t>(to - from));
   RETURN_IF_ERROR(device_.Notify(stream, [this, rows, records, tokens] {
+    if (device_.lost()) return;  // the rows may be gone, and nobody reads their tokens
     const NumericsMxcsrScope numerics;
     const auto vocab = static_cast<size_t>(vocab_);
     std::vector<SampleRow> asked;
@@ -215,6 +218,7 @@ absl::Status GpuStepKernels::Score(DeviceStream stream, void*, const ScoreArgume
   RETURN_IF_ERROR(device_.Copy(stream, logits_, reinterpret_cast<const std::byte*>(a.logits),
                                a.n * vocab_ * int64_t{sizeof(float)}));
   RETURN_IF_ERROR(device_.Notify(stream, [this, a, records = staging->at] {
+    if (device_.lost()) return;
     const NumericsMxcsrScope numerics;
     const auto n = static_cast<size_t>(a.n);
     std::vector<PromptLogprob> scored(n);

@@ -73,6 +73,7 @@ class GpuWeights::Loader {
         progress_(progress),
         progress_context_(context),
         stream_(device_.NewStream("weights")) {
+    for (Half& half : halves_) half.end = device_.NewEvent();
     for (const TensorSpec& tensor : source_.tensors()) total_ += tensor.rows;
   }
   ~Loader() {
@@ -86,7 +87,6 @@ class GpuWeights::Loader {
 
   absl::Status Run(const KvLayout& layout) {
     for (Half& half : halves_) {
-      half.end = device_.NewEvent();
       ASSIGN_OR_RETURN(half.at, device_.AllocatePinned(kHalfBytes, "loading weights"));
       RETURN_IF_ERROR(device_.Record(half.end, stream_));
     }
