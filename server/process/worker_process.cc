@@ -319,12 +319,13 @@ int RunWorker(const RoleConfig& process, Role role) {
     if (!made.ok()) return Fail(made.status());
     emulated = *std::move(made);
   }
+  // Until here SIGTERM just ends the process; from here on routers may know the worker.
+  std::optional<DrainWatcher> stop;
+  loop.OnStopSignal([&] { stop->OnSignal(); });
   auto worker = Worker::Start(options, *start, *std::move(backend));
   if (!worker.ok()) return Fail(worker.status());
   ReportKvCache(reporter, **worker);
-
-  DrainWatcher stop(&loop, worker->get(), &config.server.shutdown_timeout);
-  loop.OnStopSignal([&] { stop.OnSignal(); });  // until here SIGTERM just ends the process
+  stop.emplace(&loop, worker->get(), &config.server.shutdown_timeout);
   // A worker computes whatever the file of keys says; while it is wrong nobody reads metrics.
   ApiKeys keys({});
   std::optional<KeyFileWatch> watch;
