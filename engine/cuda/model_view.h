@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "engine/cuda/gemm_output.h"
+
 namespace baton {
 
 struct NormView {
@@ -57,6 +59,16 @@ struct ModelView {
   int row() const { return (head_dim + 63) / 64 * 64; }  // values that a head has in q and in pages
   int hidden_stride() const { return (hidden + 63) / 64 * 64; }
   int mlp_stride() const { return (intermediate + 63) / 64 * 64; }
+  int qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
+  // Outputs of gate_up, those that fill its last turn up included.
+  int gate_up_width() const {
+    return mlp == MlpKind::kGelu ? intermediate : (intermediate + 7) / 8 * 16;
+  }
+  GemmEnd gate_up_end() const {
+    return mlp == MlpKind::kSwiGlu  ? GemmEnd::kSwiGlu
+           : mlp == MlpKind::kGeGlu ? GemmEnd::kGeGlu
+                                    : GemmEnd::kGelu;
+  }
 };
 
 // Counts of a block that the host knows at each launch, those of its graph included.

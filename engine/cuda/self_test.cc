@@ -7,12 +7,10 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/block_view.h"
 #include "engine/cuda/gemm.h"
+#include "engine/cuda/gpu_error.h"
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_GPU_ERROR(call) \
-  if (const cudaError_t error = (call); error != cudaSuccess) return error
 
 // One of each kind of tile, and more than one of the largest.
 constexpr int kRows[] = {1, 8, 16, 24, 48, 96, 300};
@@ -194,16 +192,10 @@ cudaError_t TestKernels(const ModelView& view, std::string* fault) {
   fault->clear();
   const LayerView& layer = view.layers[0];
   const int hidden = view.hidden_stride();
-  const bool is_gated = view.mlp != MlpKind::kGelu;
-  const GemmEnd inner = view.mlp == MlpKind::kSwiGlu  ? GemmEnd::kSwiGlu
-                        : view.mlp == MlpKind::kGeGlu ? GemmEnd::kGeGlu
-                                                      : GemmEnd::kGelu;
   const Weights all[] = {
-      {"q, k and v", layer.qkv, (view.n_heads + 2 * view.n_kv_heads) * view.head_dim, hidden,
-       GemmEnd::kBf16},
+      {"q, k and v", layer.qkv, view.qkv_width(), hidden, GemmEnd::kBf16},
       {"o", layer.o, view.hidden, view.n_heads * view.row(), GemmEnd::kAdd},
-      {"gate and up", layer.gate_up,
-       is_gated ? (view.intermediate + 7) / 8 * 16 : view.intermediate, hidden, inner},
+      {"gate and up", layer.gate_up, view.gate_up_width(), hidden, view.gate_up_end()},
       {"down", layer.down, view.hidden, view.mlp_stride(), GemmEnd::kAdd},
       {"the head", view.lm_head, view.vocab, hidden, GemmEnd::kFp32}};
   for (const Weights& weights : all) {

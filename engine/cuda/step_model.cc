@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/cuda/gpu_error.h"
+
 namespace baton {
 namespace {
-
-#define RETURN_IF_GPU_ERROR(call) \
-  if (const cudaError_t error = (call); error != cudaSuccess) return error
 
 // Chunks go by mma.sync: no GPU has run the kernel of warpgroups (docs/CUDA.md).
 constexpr ChunkKernel kChunkKernel = ChunkKernel::kMma;
@@ -77,7 +76,7 @@ cudaError_t StepModel::Reserve() {
     return Allocate(int64_t{rows} * to->stride, &to->data);
   };
   RETURN_IF_GPU_ERROR(ask(view_.hidden, &normed_));
-  RETURN_IF_GPU_ERROR(ask((view_.n_heads + 2 * view_.n_kv_heads) * view_.head_dim, &qkv_));
+  RETURN_IF_GPU_ERROR(ask(view_.qkv_width(), &qkv_));
   RETURN_IF_GPU_ERROR(ask(view_.n_heads * view_.row(), &attended_));
   RETURN_IF_GPU_ERROR(ask(view_.intermediate, &mlp_));
   if (view_.parallel_mlp != 0 || view_.output_norms != 0)
@@ -107,10 +106,10 @@ cudaError_t StepModel::EmbedRows(const Block& block, int from, int to, cudaStrea
 cudaError_t StepModel::Project(const Block& block, int layer, int from, int to,
                                cudaStream_t stream) {
   const LayerView& w = layers_[static_cast<size_t>(layer)];
-  const int n = to - from, width = (view_.n_heads + 2 * view_.n_kv_heads) * view_.head_dim;
+  const int n = to - from;
   RETURN_IF_GPU_ERROR(Norm(From(block.x, from), n, Of(w.attention_norm), normed_, stream));
   RETURN_IF_GPU_ERROR(Multiply(normed_.data, normed_.stride, w.qkv, ToBf16(qkv_, w.qkv_bias),
-                               {n, width, view_.hidden_stride()}, stream));
+                               {n, view_.qkv_width(), view_.hidden_stride()}, stream));
   const RopeView& ropes = view_.ropes[w.ropes];
   const RotateShape shape{view_.n_heads, view_.n_kv_heads, view_.head_dim, view_.rotary_dim,
                           view_.row()};
@@ -126,14 +125,10 @@ cudaError_t StepModel::Project(const Block& block, int layer, int from, int to,
 cudaError_t StepModel::AddMlp(const LayerView& w, BfRows x, int n, const NormView& norm,
                               const GemmOutput& output, cudaStream_t stream) {
   GemmOutput inner{.bf16 = mlp_.data, .stride = mlp_.stride, .bias = w.gate_up_bias};
-  inner.end = view_.mlp == MlpKind::kSwiGlu  ? GemmEnd::kSwiGlu
-              : view_.mlp == MlpKind::kGeGlu ? GemmEnd::kGeGlu
-                                             : GemmEnd::kGelu;
-  const int width =
-      view_.mlp == MlpKind::kGelu ? view_.intermediate : (view_.intermediate + 7) / 8 * 16;
+  inner.end = view_.gate_up_end();
   RETURN_IF_GPU_ERROR(Norm(x, n, Of(norm), normed_, stream));
   RETURN_IF_GPU_ERROR(Multiply(normed_.data, normed_.stride, w.gate_up, inner,
-                               {n, width, view_.hidden_stride()}, stream));
+                               {n, view_.gate_up_width(), view_.hidden_stride()}, stream));
   return Multiply(mlp_.data, mlp_.stride, w.down, output, {n, view_.hidden, view_.mlp_stride()},
                   stream);
 }

@@ -81,8 +81,7 @@ absl::StatusOr<std::byte*> GpuDevice::Take(bool is_pinned, int64_t bytes, std::s
     constexpr double kMiB = 1 << 20;
     return absl::ResourceExhaustedError(
         absl::StrFormat("GPU %d: no %s of %.0f MiB for %s: %s; lower model.gpu_memory_utilization, "
-                        "and see nvidia-smi "
-                        "for who else has memory",
+                        "and see nvidia-smi for who else has memory",
                         index_, is_pinned ? "pinned memory of the host" : "memory",
                         static_cast<double>(bytes) / kMiB, std::string(what), api_.words(error)));
   }
