@@ -59,8 +59,9 @@ struct WorkerConfig {
 
 // Where workers compute.
 struct DeviceConfig {
-  std::string name = "cpu";   // or cuda, cuda:INDEX
-  double memory_share = 0.9;  // of a GPU's memory, for the workers of one start: weights, KV and all else
+  std::string name = "cpu";  // or cuda, cuda:INDEX
+  // Share of a GPU's memory for the workers of one start: weights, KV and all else.
+  double memory_share = 0.9;
 };
 
 struct ClusterConfig {
