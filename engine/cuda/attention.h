@@ -52,14 +52,15 @@ struct AttentionRange {
 cudaError_t PrepareAttention(const int32_t* block, AttentionRange range,
                              const AttentionShape& shape, AttentionWork work, cudaStream_t stream);
 
-// Which kernel computes pieces with more than one row; both have the same bits.
+// Which kernel computes pieces with more than one row: kMma is the reference, with the same bits.
 enum class ChunkKernel { kWarpgroups, kMma };
 
 // q, out: (rows of the range, n_heads * row) bf16, q after RoPE; row 0 is row `from` of the block.
 // The keys of the rows themselves are in the pages already.
 cudaError_t Attend(const int32_t* block, AttentionRange range, const uint16_t* q,
                    const KvPlaneView& kv, const AttentionShape& shape, AttentionWork work,
-                   uint16_t* out, cudaStream_t stream, ChunkKernel chunk_kernel);
+                   uint16_t* out, cudaStream_t stream,
+                   ChunkKernel chunk_kernel = ChunkKernel::kWarpgroups);
 
 std::vector<KernelLaunch> AttentionLaunches();
 

@@ -9,10 +9,6 @@
 
 namespace baton {
 
-// Early begins are switched off: of the kernels that begin so, a GPU has run only those of products
-// (docs/CUDA.md). Kernels wait in any case; without this it takes no time.
-inline constexpr bool kBeginsEarly = false;
-
 struct DependentGrid {
   int64_t x;
   int threads;  // of a block
@@ -25,7 +21,7 @@ cudaError_t LaunchDependent(void (*kernel)(Parameters...), const DependentGrid& 
                             cudaStream_t stream, std::type_identity_t<Parameters>... arguments) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = kBeginsEarly ? 1 : 0;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));

@@ -7,14 +7,12 @@ namespace {
 
 int64_t PartsOf(int64_t n, int64_t part) { return (n + part - 1) / part; }
 
-// Few rows: as many warps to a block, which then share the rows, as leave every multiprocessor one.
+// Few rows: four warps to a block, which then share the rows, or two where four leave
+// multiprocessors without a block. One warp is slower even then.
 StreamTiles StreamTilesFor(GemmShape shape, int multiprocessors) {
   StreamTiles tiles;
   tiles.rows = shape.m <= 8 ? 8 : shape.m <= 16 ? 16 : 32;
-  tiles.warps = 4;
-  const int min_warps = shape.m <= 16 ? 1 : 2;
-  while (tiles.warps > min_warps && PartsOf(shape.n, 16 * tiles.warps) < multiprocessors * 9 / 10)
-    tiles.warps /= 2;
+  tiles.warps = PartsOf(shape.n, 64) < multiprocessors * 9 / 10 ? 2 : 4;
   // Half as many, where these spread a tenth better.
   const auto max_load = [&](int warps) {  // weights of a multiprocessor, which has two blocks
     const int64_t n_tiles = PartsOf(shape.n, 16 * warps), n_more = n_tiles - multiprocessors;

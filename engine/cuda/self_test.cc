@@ -156,13 +156,16 @@ cudaError_t TestAttention(const ModelView& view, std::string* fault) {
   RETURN_IF_GPU_ERROR(stream.Allocate(work.bytes, &memory));
   work.memory = memory;
   const KvPlaneView plane{reinterpret_cast<uint8_t*>(kv), page_values * 2, view.page_tokens};
-  // A chunk; its rows one by one; its last row alone, whose keys are shared out to several blocks.
+  // A chunk by mma.sync, the reference; by warpgroups; its rows one by one; its last row alone,
+  // whose keys are shared out to several blocks.
   struct Case {
     int first, n;
     bool is_one_piece;
+    ChunkKernel kernel = ChunkKernel::kWarpgroups;
   };
   std::vector<uint16_t> chunk;
-  for (const Case each : {Case{0, kChunk, true}, {0, kChunk, false}, {kChunk - 1, 1, true}}) {
+  for (const Case each : {Case{0, kChunk, true, ChunkKernel::kMma}, Case{0, kChunk, true},
+                          Case{0, kChunk, false}, Case{kChunk - 1, 1, true}}) {
     int32_t* block = nullptr;
     RETURN_IF_GPU_ERROR(
         stream.Upload(BlockOf(kPast + each.first, each.n, n_pages, each.is_one_piece), &block));
@@ -171,16 +174,17 @@ cudaError_t TestAttention(const ModelView& view, std::string* fault) {
     std::vector<uint16_t> result(static_cast<size_t>(each.n * width));
     RETURN_IF_GPU_ERROR(PrepareAttention(block, all, shape, work, stream));
     RETURN_IF_GPU_ERROR(cudaMemsetAsync(out, 0xff, result.size() * sizeof(uint16_t), stream));
-    RETURN_IF_GPU_ERROR(Attend(block, all, q + each.first * width, plane, shape, work, out, stream,
-                               ChunkKernel::kMma));
+    RETURN_IF_GPU_ERROR(
+        Attend(block, all, q + each.first * width, plane, shape, work, out, stream, each.kernel));
     RETURN_IF_GPU_ERROR(stream.Download(out, &result));
     if (chunk.empty()) chunk = result;
     if (std::memcmp(chunk.data() + each.first * width, result.data(),
                     result.size() * sizeof(uint16_t)) == 0) {
       continue;
     }
-    *fault = "the attention of " + std::to_string(each.n) +
-             " rows alone has other bits than that of the same rows in a chunk";
+    *fault = std::string("the attention of ") +
+             (only_rows ? std::to_string(each.n) + " rows alone" : "a chunk by warpgroups") +
+             " has other bits than that of the chunk by mma.sync";
     return cudaSuccess;
   }
   return cudaSuccess;

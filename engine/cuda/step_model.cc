@@ -7,9 +7,6 @@
 namespace baton {
 namespace {
 
-// Chunks go by mma.sync: no GPU has run the kernel of warpgroups (docs/CUDA.md).
-constexpr ChunkKernel kChunkKernel = ChunkKernel::kMma;
-
 BfRows From(BfRows rows, int first) {
   return {rows.data + int64_t{first} * rows.stride, rows.stride};
 }
@@ -144,7 +141,7 @@ cudaError_t StepModel::Finish(const Block& block, const AttentionRange& range, i
   const int n = range.to - range.from;
   const BfRows x = From(block.x, range.from);
   RETURN_IF_GPU_ERROR(Attend(block.at, range, From(block.q, range.from).data, PlaneOf(block, w),
-                             ShapeOf(w), block.work, attended_.data, stream, kChunkKernel));
+                             ShapeOf(w), block.work, attended_.data, stream));
   const auto project = [&](const GemmOutput& output) {
     return Multiply(attended_.data, attended_.stride, w.o, output,
                     {n, view_.hidden, attended_.stride}, stream);

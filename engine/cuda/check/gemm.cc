@@ -275,7 +275,7 @@ class LayerTimes {
   LayerTimes(Report& report, CublasLt* lt)
       : report_(report),
         lt_(lt),
-        weights_(Inputs({Distribution::kNormal, 3, 2, kPoolRows, 4096}, stream_)),
+        weights_(Inputs({Distribution::kWeight, 3, 2, kPoolRows, 4096}, stream_)),
         a_(Inputs({Distribution::kNormal, 3, 1, kMaxRows, 14336}, stream_)),
         out_(int64_t{kMaxRows} * 28672) {
     out_.Poison(stream_);

@@ -16,11 +16,12 @@ enum class Distribution : int {
   kNormal,   // close to N(0, 1): the sum of four bytes
   kWide,     // any sign and significand, exponents from -20 to 20
   kOutlier,  // as kNormal, but one value of each row is 1024 times as large
+  kWeight,   // as kNormal, but 64 times as small, as the weights of models are: for times
 };
-inline constexpr int kDistributions = 3;
+inline constexpr int kDistributions = 3;  // that are compared
 
 inline const char* NameOf(Distribution distribution) {
-  constexpr const char* kNames[] = {"normal", "wide", "outlier"};
+  constexpr const char* kNames[] = {"normal", "wide", "outlier", "weight"};
   return kNames[static_cast<int>(distribution)];
 }
 
@@ -52,7 +53,9 @@ BATON_BOTH_SIDES inline uint16_t InputAt(Distribution distribution, uint32_t see
   const int sum =
       static_cast<int>((hash & 0xff) + (hash >> 8 & 0xff) + (hash >> 16 & 0xff) + (hash >> 24)) -
       510;
-  const uint16_t value = RoundToBf16(static_cast<float>(sum) * (1.0f / 147.8f));
+  const float normal = static_cast<float>(sum) * (1.0f / 147.8f);
+  if (distribution == Distribution::kWeight) return RoundToBf16(normal * (1.0f / 64));
+  const uint16_t value = RoundToBf16(normal);
   if (distribution == Distribution::kNormal || value == 0) return value;
   const uint32_t outlier = Mix(static_cast<uint32_t>(row) * 0xC2B2AE3Du + id + seed);
   if (outlier % static_cast<uint32_t>(k) != static_cast<uint32_t>(column)) return value;

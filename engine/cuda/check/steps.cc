@@ -78,7 +78,7 @@ class RandomModel {
   const uint16_t* Weights(int n, int k) {
     matrices_.push_back(std::make_unique<GpuArray<uint16_t>>(int64_t{n} * k));
     const auto id = static_cast<uint32_t>(matrices_.size());
-    GPU_CHECK(FillInputs(matrices_.back()->get(), {Distribution::kNormal, 21, id, n, k}, stream_));
+    GPU_CHECK(FillInputs(matrices_.back()->get(), {Distribution::kWeight, 21, id, n, k}, stream_));
     return matrices_.back()->get();
   }
   const float* Ones(int64_t n) {
