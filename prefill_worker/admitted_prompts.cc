@@ -61,7 +61,8 @@ void AdmittedPrompts::Admit(PrefillRequest request, absl::Time now, SharedGramma
     status = absl::ResourceExhaustedError(
         absl::StrFormat("prefill queue full (%d prompts)", queue_.size()));
   Prompt* prompt = queue_.Add(std::move(next));
-  if (!status.ok()) Stop(prompt, EndReason::kFailed, status);
+  if (status.ok()) return pages_.Expect(prompt);
+  Stop(prompt, EndReason::kFailed, status);
 }
 
 void AdmittedPrompts::On(const HandoffPromised& event, absl::Time now) {

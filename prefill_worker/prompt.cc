@@ -90,8 +90,8 @@ int32_t Prompt::remaining() const {
 double Prompt::remaining_pairs() const {
   double pairs = 0;
   for (const PromptSlice& slice : slices)
-    if (const int whole = slice.end - slice.done; whole > 0)  // there in part, layer by layer
-      pairs += CausalPairs(whole, slice.done) * slice.remaining() / whole;
+    if (const int whole = slice.end - slice.known_done(); whole > 0)  // in part, layer by layer
+      pairs += CausalPairs(whole, slice.known_done()) * slice.remaining() / whole;
   return pairs;
 }
 

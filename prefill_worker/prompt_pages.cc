@@ -25,6 +25,22 @@ void PromptPages::BeginTurn(int kept) {
   kept_ = kept;
 }
 
+std::span<const int32_t> PromptPages::Reusable(const Prompt& prompt) const {
+  // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
+  // one before it.
+  const PromptSlice& first = prompt.slices.front();
+  if (index_ == nullptr || first.has_inflow() || prompt.is_scored()) return {};
+  // The last token is computed in any case, for its logits; in rounds an inflow may follow.
+  return std::span(prompt.request.tokens).first(first.end - size_t{1});
+}
+
+void PromptPages::Expect(Prompt* prompt) const {
+  const std::span<const int32_t> tokens = Reusable(*prompt);
+  if (tokens.empty()) return;
+  const PrefixChain chain = PrefixChain::Beginning(prompt->request.cache_salt, prompt->range);
+  prompt->slices.front().expected = index_->Count(tokens, chain) * layout().page_tokens;
+}
+
 bool PromptPages::Hold(Prompt* prompt) {
   if (!prompt->pages.empty()) return true;
   const auto found = std::find_if(left_.begin(), left_.end(), [&](const auto& earlier) {
@@ -37,6 +53,7 @@ bool PromptPages::Hold(Prompt* prompt) {
     if (!DiscardOldest(left)) return false;
     wanted_ = wanted;
   }
+  prompt->slices.front().expected = 0;
   if (left == nullptr) return true;
   if (has_pages) prompt->first_step = left->first_step;
   for (PromptSlice& slice : prompt->slices) baton::TakeOver(left->slices, layout(), &slice);
@@ -96,12 +113,8 @@ void PromptPages::Discard(Prompt* ended) {
 bool PromptPages::Take(Prompt* prompt) {
   const int free_before = pool_->free();
   prompt->chain = PrefixChain::Beginning(prompt->request.cache_salt, prompt->range);
-  // Pages of an inflow are written, so they are nobody else's. A token is scored by computing the
-  // one before it.
-  const PromptSlice& first = prompt->slices.front();
-  const bool reuses = index_ != nullptr && !first.has_inflow() && !prompt->is_scored();
-  // The last token is computed in any case, for its logits; in rounds an inflow may follow.
-  std::span<const int32_t> tokens(prompt->request.tokens.data(), first.end - size_t{1});
+  const std::span<const int32_t> tokens = Reusable(*prompt);
+  const bool reuses = !tokens.empty();
   if (reuses) index_->Hold(tokens, &prompt->chain, &prompt->pages);
   const int missing = prompt->pages_needed - static_cast<int>(prompt->pages.size());
   if (missing > pool_->free() - kept_) {
@@ -110,10 +123,10 @@ bool PromptPages::Take(Prompt* prompt) {
     return false;
   }
   auto found = static_cast<int32_t>(prompt->pages.size()) * layout().page_tokens;
-  tokens = tokens.subspan(static_cast<size_t>(found));
   if (reuses && !prompt->is_rank) {  // a rank's slice begins with a page, as an inflow does
     const int worth = std::max(1, layout().page_tokens / kWorthCopying);
-    const PrefixPart part = index_->TakeCopy(tokens, prompt->chain, worth);
+    const PrefixPart part =
+        index_->TakeCopy(tokens.subspan(static_cast<size_t>(found)), prompt->chain, worth);
     if (part.n_tokens > 0) prompt->pages.push_back(part.page);
     found += part.n_tokens;
   }

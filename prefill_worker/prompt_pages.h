@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -26,6 +27,9 @@ class PromptPages {
 
   // Begins a turn. kept: free pages that are reserved for others.
   void BeginTurn(int kept);
+  // Tells a prompt that was admitted how many of its tokens the index finds now, for its place in
+  // the order and the work that routers are told of.
+  void Expect(Prompt* prompt) const;
   // Takes all pages of a prompt, unless it has them: those that an earlier attempt has left, or
   // that the index finds, first. Slices that others left go where pages lack. False: too few pages
   // are free, and the prompt has none; wanted() tells the lack of the first prompt that lacked any
@@ -58,6 +62,8 @@ class PromptPages {
   int64_t reused_tokens() const { return reused_tokens_; }  // since the start
 
  private:
+  // Tokens of the prompt whose KV the index may have; empty: none is reused.
+  std::span<const int32_t> Reusable(const Prompt& prompt) const;
   bool Take(Prompt* prompt);
   bool TakeOver(Prompt* prompt, Prompt* left);
   // Takes out the first one left of those that `which` allows; null: there is none.

@@ -96,7 +96,8 @@ Prompt* PromptQueue::NextToOpen(const std::function<bool(const Prompt&)>& may) c
   Prompt* next = nullptr;
   for (const auto& prompt : prompts_) {
     if (prompt->phase != PromptState::kQueued || !prompt->is_remote || !may(*prompt)) continue;
-    if (next == nullptr || (!IsAged(*next) && (IsAged(*prompt) || prompt->size() < next->size())))
+    if (next == nullptr ||
+        (!IsAged(*next) && (IsAged(*prompt) || prompt->remaining() < next->remaining())))
       next = prompt.get();
   }
   return next;

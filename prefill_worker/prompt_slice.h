@@ -29,7 +29,8 @@ struct PromptSlice {
   // Tokens: those before lacks_from are here, an inflow brings [lacks_from, begin), this worker
   // computes [begin, end).
   int32_t lacks_from = 0, begin = 0, end = 0;
-  int32_t done = 0;  // tokens up to which KV is in the pages, or will be before the slice runs
+  int32_t done = 0;      // tokens up to which KV is in the pages, or will be before the slice runs
+  int32_t expected = 0;  // tokens behind these that will be found, not computed; 0 with pages
   TicketId inflow_id{};
   std::vector<SliceOutput> outputs{};
 
@@ -51,8 +52,10 @@ struct PromptSlice {
     if (run) return end - run->n_rows();
     return is_computed() ? begin : done;
   }
+  // Tokens from which on they are still to be computed, as far as is known.
+  int32_t known_done() const { return done + expected; }
   // Tokens still to be computed.
-  int32_t remaining() const { return run ? run->remaining() : end - done; }
+  int32_t remaining() const { return run ? run->remaining() : end - known_done(); }
   bool in_transfer() const;
 };
 

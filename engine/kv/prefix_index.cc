@@ -19,22 +19,33 @@ const PrefixIndex::Siblings* PrefixIndex::After(const PrefixChain& chain) const 
   return it == entries_.end() ? nullptr : &it->second;
 }
 
+const PrefixIndex::Entry* PrefixIndex::Follow(std::span<const int32_t> tokens,
+                                              PrefixChain* chain) const {
+  const auto page_tokens = static_cast<size_t>(pool_->layout().page_tokens);
+  const Siblings* const after = tokens.size() < page_tokens ? nullptr : After(*chain);
+  if (after == nullptr) return nullptr;
+  const auto it = after->find(tokens.first(page_tokens));
+  if (it == after->end()) return nullptr;
+  chain->last = it->second.serial;
+  chain->name = it->second.name;
+  ++chain->pages;
+  return &it->second;
+}
+
 void PrefixIndex::Hold(std::span<const int32_t> tokens, PrefixChain* chain,
                        std::vector<int32_t>* pages) {
   BATON_CHECK(chain->pages == 0);
   const auto page_tokens = static_cast<size_t>(pool_->layout().page_tokens);
-  for (; tokens.size() >= page_tokens; tokens = tokens.subspan(page_tokens)) {
-    const Siblings* const after = After(*chain);
-    if (after == nullptr) return;
-    const auto it = after->find(tokens.first(page_tokens));
-    if (it == after->end()) return;
-    const Entry& entry = it->second;
-    pool_->Hold(std::span(&entry.page, 1));
-    pages->push_back(entry.page);
-    chain->last = entry.serial;
-    chain->name = entry.name;
-    ++chain->pages;
+  for (; const Entry* const entry = Follow(tokens, chain); tokens = tokens.subspan(page_tokens)) {
+    pool_->Hold(std::span(&entry->page, 1));
+    pages->push_back(entry->page);
   }
+}
+
+int PrefixIndex::Count(std::span<const int32_t> tokens, PrefixChain chain) const {
+  const auto page_tokens = static_cast<size_t>(pool_->layout().page_tokens);
+  while (Follow(tokens, &chain) != nullptr) tokens = tokens.subspan(page_tokens);
+  return chain.pages;
 }
 
 PrefixPart PrefixIndex::FindPart(std::span<const int32_t> tokens, const PrefixChain& chain) const {

@@ -68,6 +68,8 @@ class PrefixIndex {
   // Follows `tokens` page by page as far as there are entries; the caller becomes a holder of their
   // pages, which are appended to *pages. The chain starts at the beginning.
   void Hold(std::span<const int32_t> tokens, PrefixChain* chain, std::vector<int32_t>* pages);
+  // Returns how many pages Hold would find; nobody becomes their holder.
+  int Count(std::span<const int32_t> tokens, PrefixChain chain) const;
   // Takes a page of the pool for a copy of the page after the chain that shares the most of its
   // first tokens with `tokens`; kNoPage: none shares `min_tokens` tokens, or no page is free.
   PrefixPart TakeCopy(std::span<const int32_t> tokens, const PrefixChain& chain, int min_tokens);
@@ -111,6 +113,8 @@ class PrefixIndex {
     return static_cast<int>(tokens.size()) == pool_->layout().page_tokens;
   }
   const Siblings* After(const PrefixChain& chain) const;  // null: none
+  // Moves the chain on by the full page that `tokens` begin with; null: there is no such entry.
+  const Entry* Follow(std::span<const int32_t> tokens, PrefixChain* chain) const;
   PrefixPart FindPart(std::span<const int32_t> tokens, const PrefixChain& chain) const;
   // Makes the page's entry, or gives it the tokens that the page has now; null: the page is not to
   // be entered there.

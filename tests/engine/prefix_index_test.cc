@@ -90,7 +90,9 @@ class Model {
     for (int n = 1 + Pick(6 * kPageTokens); n > 0; --n)
       s.tokens.push_back(n % kPageTokens == 0 ? Pick(2) : 7);
     s.chain = PrefixChain::Beginning(s.salt, RopeRange::kShort);
+    const int n_there = index_->Count(s.tokens, s.chain);
     index_->Hold(s.tokens, &s.chain, &s.pages);
+    REQUIRE(s.chain.pages == n_there);
     REQUIRE(s.chain.pages == static_cast<int>(s.pages.size()));
     s.done = s.chain.pages * kPageTokens;
     const auto rest = std::span(s.tokens).subspan(s.pages.size() * kPageTokens);

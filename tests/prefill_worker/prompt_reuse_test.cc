@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "common/prefill_cost.h"
 #include "tests/prefill_worker/scheduler_fixture.h"
 
 namespace baton {
@@ -47,6 +48,45 @@ TEST_CASE("a prompt computes only what no earlier one with the same beginning ha
   for (const TokenOut& token : b.tokens) CheckFirstToken(token);
   REQUIRE(b.scheduler->prompts().pages().reused_tokens() == 21 + 19 + 22 + 28);
   REQUIRE(b.pool->held() == 0);
+}
+
+TEST_CASE("a long prompt of which little is left to compute goes before a shorter one") {
+  const Incarnation sink = GENERATE(Incarnation{0}, kPeer);  // kPeer: sends OPEN first
+  SchedulerFixture b(200, 0, 1);
+  b.Admit(Same(1, 40));
+  REQUIRE(b.Step(100) == 40);
+  b.Admit(SchedulerFixture::Request(2, 12, sink));
+  b.Admit(Same(3, 44, sink));
+  const PromptQueue::Work queued = b.scheduler->prompts().queue().queued();
+  REQUIRE(queued.tokens == 12 + 4);  // 10 pages of the second are there
+  REQUIRE(queued.pairs == CausalPairs(12, 0) + CausalPairs(4, 40));
+  if (sink != 0) {
+    REQUIRE(b.Step(100) == 0);
+    REQUIRE(b.opens == std::vector<RequestId>{301});
+    return;
+  }
+  REQUIRE(b.Step(4) == 4);
+  REQUIRE(b.tokens.back().request_id == 3);
+  REQUIRE(b.scheduler->prompts().queue().queued().tokens == 12);
+  REQUIRE(b.Step(100) == 12);
+  REQUIRE(b.tokens.size() == 3);
+}
+
+TEST_CASE("what a waiting prompt hoped to find and is gone is computed") {
+  SchedulerFixture b(12);
+  b.Admit(Same(1, 40));
+  REQUIRE(b.Step(100) == 40);
+  b.Admit(Same(2, 44));
+  b.Admit(SchedulerFixture::Request(3, 48));
+  REQUIRE(b.scheduler->prompts().queue().queued().tokens == 4 + 48);
+  std::vector<int32_t> others;  // somebody takes the cached pages
+  REQUIRE(b.pool->Take(12, &others));
+  b.pool->Give(others);
+  while (b.Step(100) > 0) {
+  }
+  REQUIRE(b.tokens.size() == 3);
+  REQUIRE(b.scheduler->prompts().pages().reused_tokens() == 0);
+  CheckFirstToken(*std::ranges::find(b.tokens, RequestId{2}, &TokenOut::request_id));
 }
 
 TEST_CASE("KV is not reused across salts, nor when that is switched off") {
