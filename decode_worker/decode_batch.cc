@@ -111,6 +111,15 @@ void DecodeBatch::On(const HandoffAborted& event, absl::Time) {
       PartFault::kHandoff);
 }
 
+void DecodeBatch::Refuse(const DecodeRequest& request) {
+  Remember(request.request_id, request.epoch);
+  effects_.emplace_back(
+      TransferCommand(CancelHandoff{.ticket_id = request.ticket_id, .epoch = request.epoch}));
+  const auto it = sequences_.find({request.request_id, request.epoch});
+  if (it != sequences_.end() && it->second->state == SequenceState::kOrphan)
+    Remove(it->second.get());
+}
+
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
   Remember(request, up_to);
   std::vector<Sequence*> found;

@@ -72,6 +72,9 @@ class DecodeBatch {
   void On(HandoffArrived& event, absl::Time now);
   // Ends the sequence, unless its KV has come.
   void On(const HandoffAborted& event, absl::Time now);
+  // The worker does not take the request, and says so itself: KV of it, here or on the way, is
+  // given back.
+  void Refuse(const DecodeRequest& request);
   // Ends the attempts 1..up_to. KV of them that comes later is given back.
   void Cancel(RequestId request, Epoch up_to);
   // Cancels the requests of one router; without it all. Returns how many it ended.

@@ -338,6 +338,16 @@ std::vector<Incarnation> Plan::Workers() const {
   return workers;
 }
 
+std::vector<Incarnation> Plan::SinksOf(Incarnation worker) const {
+  std::vector<Incarnation> sinks;
+  for (size_t next = 1; next < slices.size(); ++next)
+    if (slices[next - 1].worker == worker && slices[next].worker != worker)
+      sinks.push_back(slices[next].worker);
+  const bool hands_to_decode = push == RelayPush::kAll ? Computes(worker) : worker == prefill();
+  if (decode != 0 && !Computes(decode) && hands_to_decode) sinks.push_back(decode);
+  return sinks;
+}
+
 size_t Plan::n_rounds() const {
   size_t rounds = 1;
   for (size_t i = 1; i < slices.size(); ++i)
@@ -409,11 +419,13 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
   };
   const auto price = [&](const Candidate& c) {
     const Plan mended = with(c.worker);
-    int at_once = 0;
+    int at_once = 0, n_broken = 0;
+    for (const Candidate& from : candidates)
+      for (const Incarnation sink : mended.SinksOf(from.worker)) n_broken += IsBroken(sink, from);
     for (const Incarnation head : mended.HeadWorkers()) at_once += mended.TakesPagesAtOnce(head);
     const double queue_seconds = is_rank ? c.slice_ahead_seconds : 0;
     const double decode_seconds = c.room_wait_seconds + c.decode_seconds;
-    return std::pair(queue_seconds + (decodes ? decode_seconds : 0), at_once);
+    return std::tuple(n_broken, queue_seconds + (decodes ? decode_seconds : 0), at_once);
   };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates)

@@ -151,7 +151,9 @@ struct Plan {
   std::vector<Incarnation> PrefillWorkers() const;
   std::vector<Incarnation> HeadWorkers() const;
   std::vector<Incarnation> Workers() const;  // each once; no order
-  size_t n_rounds() const;                   // how often the prompt comes to the tail
+  // The sinks to which `worker` hands KV over; a sink may be there more than once.
+  std::vector<Incarnation> SinksOf(Incarnation worker) const;
+  size_t n_rounds() const;  // how often the prompt comes to the tail
   int32_t BeginOf(size_t slice) const { return slice == 0 ? 0 : slices[slice - 1].end; }
   // (slices - 1) tokens that cross each hop: those before the slice's end that the next slice's
   // worker lacks.
@@ -166,11 +168,11 @@ struct Plan {
   bool TakesPagesAtOnce(Incarnation worker) const;
 };
 
-// Returns `relay` with another of `candidates` in place of the rank or decode worker `lost`: the
-// candidate without a part in the relay that could begin soonest; among equals, one that keeps the
-// order in which pages are taken. If there is no such candidate, the rank before the lost one
-// computes the lost rank's slices too, since it has the KV before them; the second rank takes over
-// from the first. Empty: none of them can.
+// Returns `relay` with another of `candidates` in place of the rank or decode worker `lost`: of the
+// candidates without a part in the relay those with the fewest broken links, of these the one that
+// could begin soonest; among equals, one that keeps the order in which pages are taken. If there is
+// no such candidate, the rank before the lost one computes the lost rank's slices too, since it has
+// the KV before them; the second rank takes over from the first. Empty: none of them can.
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates);
 

@@ -21,13 +21,6 @@ int LentPerTurn(const WorkerCoreOptions& options, const KvPool& pool) {
       std::max<int64_t>(1, options.zeroed_bytes_per_turn / pool.layout().page_bytes));
 }
 
-// KV for a part that does not begin here may be promised already, and a source that has not yet
-// connected tells nobody that it gives up: without this its pages would wait for idle_timeout.
-void CancelKv(const PartRequest& request, FencedCommands* commands) {
-  if (const auto* decode = std::get_if<DecodeRequest>(&request))
-    commands->Add(CancelHandoff{.ticket_id = decode->ticket_id, .epoch = decode->epoch});
-}
-
 }  // namespace
 
 WorkerCore::WorkerCore(const WorkerCoreOptions& options, const WorkerFacts& facts, Backend* backend,
@@ -73,7 +66,7 @@ void WorkerCore::Handle(RouterEvent event) {
         for (const PartRequest& part : desk_.Cancel(request.request_id, request.epoch)) {
           PartEnded ended = RefusalOf(part, absl::OkStatus(), PartFault::kOwn);
           ended.reason = EndReason::kCancelled;
-          CancelKv(part, &commands_);
+          RefuseKv(part);
           Report(std::move(ended));
         }
         prefill_.prompts().Cancel(request.request_id, request.epoch);
@@ -96,11 +89,17 @@ void WorkerCore::Handle(RouterEvent event) {
              event);
 }
 
+// KV for a part that does not begin here may be here, or promised, and a source that has not yet
+// connected tells nobody that it gives up: without this its pages would wait for a timeout.
+void WorkerCore::RefuseKv(const PartRequest& request) {
+  if (const auto* decode = std::get_if<DecodeRequest>(&request)) decode_.Refuse(*decode);
+}
+
 // All attempts at a request have its grammar, and jobs end in their order: so do the attempts
 // begin.
 void WorkerCore::HandleRequest(PartRequest request) {
   const auto refuse = [&](const absl::Status& why, PartFault fault) {
-    CancelKv(request, &commands_);
+    RefuseKv(request);
     Report(RefusalOf(request, why, fault));
   };
   if (metrics_.load.draining) {
@@ -124,7 +123,7 @@ void WorkerCore::Handle(GrammarCompiled event) {
   std::optional<PartRequest> request = desk_.Take(event.id);
   if (!request) return;
   if (event.grammar.ok()) return Begin(*std::move(request), *std::move(event.grammar));
-  CancelKv(*request, &commands_);
+  RefuseKv(*request);
   Report(RefusalOf(*request, event.grammar.status(), PartFault::kGrammar));
 }
 

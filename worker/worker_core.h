@@ -112,6 +112,7 @@ class WorkerCore {
 
  private:
   void HandleRequest(PartRequest request);
+  void RefuseKv(const PartRequest& request);
   void Begin(PartRequest request, SharedGrammar grammar);
   void CancelAllOf(RouterId router);
   void LendPages();

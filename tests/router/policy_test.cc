@@ -364,6 +364,39 @@ TEST_CASE("a worker that is two ranks of a relay hands nothing to itself") {
   CHECK(plan.Workers() == Incarnations{7, 1});
 }
 
+TEST_CASE("a lost worker of a relay is replaced over links that are whole, if there are any") {
+  const Plan relay{.slices = {{7, 32}, {6, 64}, {5, 100}}, .decode = 1, .push = RelayPush::kAll};
+  CHECK(relay.SinksOf(7) == Incarnations{6, 1});
+  CHECK(relay.SinksOf(5) == Incarnations{1});
+  CHECK(relay.SinksOf(1).empty());
+  std::vector<Candidate> candidates = {
+      Worker(1, Role::kDecode, 0, 0),  Worker(2, Role::kDecode, 0, 10),
+      Worker(3, Role::kDecode, 0, 20), Worker(5, Role::kPrefill, 0, 0),
+      Worker(7, Role::kPrefill, 0, 0), Worker(8, Role::kPrefill, 0, 0),
+      Worker(9, Role::kPrefill, 0, 0)};
+  for (Candidate& c : candidates) {
+    c.max_slice_tokens = 100;
+    c.slice_ahead_seconds = static_cast<double>(c.worker);  // 8 could begin sooner than 9
+  }
+  const auto replaced = [&](Incarnation lost) {
+    std::vector<Candidate> others;
+    for (const Candidate& c : candidates)
+      if (c.worker != lost) others.push_back(c);
+    const std::optional<Plan> plan = ReplaceWorker(relay, lost, others);
+    REQUIRE(plan.has_value());
+    return lost == 1 ? plan->decode : plan->slices[1].worker;
+  };
+  CHECK(replaced(6) == 8);
+  CHECK(replaced(1) == 2);
+  candidates[4].broken_to = {2, 8};  // from 7, the rank before
+  CHECK(replaced(6) == 9);
+  CHECK(replaced(1) == 3);
+  candidates[4].broken_to = {2, 3, 8};
+  candidates[6].broken_to = {5};  // from 9 to the next rank
+  CHECK(replaced(6) == 8);
+  CHECK(replaced(1) == 2);
+}
+
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {
   const auto seconds = [](double token, const PrefillWork& work) {
     return WorkSeconds({.n_layers = 4, .token = token}, work);

@@ -133,6 +133,37 @@ TEST_CASE("a worker's names of pages depend on RoPE's range, by the bound that i
             .short_range_tokens == 0);
 }
 
+TEST_CASE("a draining worker keeps no KV of what it refuses, in whatever order the two come") {
+  const bool kv_is_first = GENERATE(true, false);
+  WorkerFixture rig;
+  DecodeRequest request{.request_id = 8,
+                        .epoch = 1,
+                        .ticket_id = kInflowTicket,
+                        .tokens = Tokens(12, 9),
+                        .max_tokens = 3};
+  rig.Say(request);  // for which pages are lent
+  const std::vector<int32_t> pages = rig.TakeLent(3);
+  rig.core->Drain();
+  request.request_id = 9;
+  request.ticket_id = kSequenceTicket;
+  if (!kv_is_first) rig.Say(request);
+  rig.core->Handle(TransferEvent(HandoffArrived{.ticket_id = kSequenceTicket,
+                                                .epoch = 1,
+                                                .request_id = 9,
+                                                .pages = pages,
+                                                .record = {.first_token = 1, .n_tokens = 12}}));
+  if (kv_is_first) rig.Say(request);
+  rig.Turns();
+  REQUIRE(rig.TakeLent(0).empty());
+  CHECK(rig.pool->held() == static_cast<int>(rig.lent.size()));
+  REQUIRE(rig.ends.size() == 1);  // the refusal alone
+  CHECK(rig.ends[0].fault == PartFault::kDraining);
+  CHECK(std::ranges::count_if(rig.commands, [](const TransferCommand& command) {
+          const auto* cancel = std::get_if<CancelHandoff>(&command);
+          return cancel != nullptr && cancel->ticket_id == kSequenceTicket;
+        }) == 1);
+}
+
 TEST_CASE("a slice goes on plane by plane") {
   WorkerFixture rig;
   rig.Tail();

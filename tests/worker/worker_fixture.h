@@ -174,6 +174,21 @@ struct WorkerFixture {
     core->Handle(
         TransferEvent(InflowArrived{.ticket_id = kInflowTicket, .epoch = 1, .n_planes = to}));
   }
+  // Returns pages that the transfer room has been lent, for KV that arrives.
+  std::vector<int32_t> TakeLent(int n) {
+    core->Handle(TransferEvent(ReceivePoolChanged{.free_pages = 0, .waiting = 1}));
+    core->Turn();
+    for (TransferCommand& command : commands) {
+      if (auto* lend = std::get_if<LendPages>(&command)) {
+        const std::vector<int32_t> pages = std::exchange(lend->pages, {});
+        lent.insert(lent.end(), pages.begin(), pages.end());
+      }
+    }
+    REQUIRE(std::ssize(lent) >= n);
+    std::vector<int32_t> taken(lent.end() - n, lent.end());
+    lent.resize(lent.size() - taken.size());
+    return taken;
+  }
   // Admits a request with 6 tokens from another worker and max_tokens to make.
   void Sequence(int max_tokens = 4) {
     Say(DecodeRequest{.request_id = 8,
@@ -182,17 +197,11 @@ struct WorkerFixture {
                       .tokens = sequence_prompt,
                       .max_tokens = max_tokens,
                       .sampling = {.temperature = 0}});
-    core->Handle(TransferEvent(ReceivePoolChanged{.free_pages = 0, .waiting = 1}));
-    core->Turn();
-    for (TransferCommand& command : commands)
-      if (auto* lend = std::get_if<LendPages>(&command)) lent = std::exchange(lend->pages, {});
-    REQUIRE(lent.size() >= 3);
     HandoffArrived arrived;
     arrived.ticket_id = kSequenceTicket;
     arrived.epoch = 1;
     arrived.request_id = 8;
-    arrived.pages.assign(lent.end() - 3, lent.end());
-    lent.resize(lent.size() - 3);
+    arrived.pages = TakeLent(3);
     arrived.record = {.first_token = Expected(sequence_prompt, 1).tokens[0], .n_tokens = 6};
     Land(sequence_prompt, {arrived.pages[0], arrived.pages[1]}, 0, kLayers);
     core->Handle(TransferEvent(std::move(arrived)));
