@@ -191,6 +191,24 @@ TEST_CASE("KV under way on the link counts, and KV that is there already does no
   CHECK(score() == Approx(50 + 100 + 150 + 10));
 }
 
+TEST_CASE(
+    "prompts beside the row count as far as they are there when it begins, and while it lives") {
+  Candidate beside = Worker(2, Role::kDecode, 0, 10);
+  beside.beside_seconds = 0.2;
+  const auto decode = [&] {
+    return Pair({Worker(1, Role::kPrefill, 100, 0), beside, Worker(3, Role::kDecode, 0, 60)})
+        .second;
+  };
+  CHECK(decode() == 3);
+  beside.beside_done = 1;  // half of it in the 100 ms of the prompt
+  CHECK(decode() == 3);
+  beside.beside_done = 1.6;
+  CHECK(decode() == 2);
+  beside.beside_done = 0;
+  beside.max_beside_seconds = 0.04;
+  CHECK(decode() == 2);
+}
+
 TEST_CASE("of many workers few are compared, and the best are among them") {
   std::mt19937_64 random(3);
   for (const Incarnation n : {10, 100}) {
