@@ -26,7 +26,7 @@ Sequence* DecodeBatch::FindOrMake(const Sequence::Key& key) {
 
 void DecodeBatch::Expect(DecodeRequest request, absl::Time now, SharedGrammar grammar) {
   const Sequence::Key key{request.request_id, request.epoch};
-  if (WasCancelled(key)) return;
+  if (cancelled_.Has(key.first, key.second)) return;
   Sequence* const sequence = FindOrMake(key);
   if (sequence->request.has_value()) return;  // said twice
   // Cancel earlier attempts at this request, including KV still in transfer.
@@ -65,7 +65,7 @@ void DecodeBatch::LendHeld(const Sequence& sequence) {
 
 void DecodeBatch::On(HandoffArrived& event, absl::Time now) {
   const Sequence::Key key{event.request_id, event.epoch};
-  if (WasCancelled(key)) return pool_->Give(event.pages);
+  if (cancelled_.Has(key.first, key.second)) return pool_->Give(event.pages);
   Sequence* const sequence = FindOrMake(key);
   if (sequence->kv.has_value()) return pool_->Give(event.pages);
   sequence->kv = std::move(event);
@@ -112,7 +112,7 @@ void DecodeBatch::On(const HandoffAborted& event, absl::Time) {
 }
 
 void DecodeBatch::Refuse(const DecodeRequest& request) {
-  Remember(request.request_id, request.epoch);
+  cancelled_.Add(request.request_id, request.epoch);
   effects_.emplace_back(
       TransferCommand(CancelHandoff{.ticket_id = request.ticket_id, .epoch = request.epoch}));
   const auto it = sequences_.find({request.request_id, request.epoch});
@@ -121,7 +121,7 @@ void DecodeBatch::Refuse(const DecodeRequest& request) {
 }
 
 void DecodeBatch::Cancel(RequestId request, Epoch up_to) {
-  Remember(request, up_to);
+  cancelled_.Add(request, up_to);
   std::vector<Sequence*> found;
   for (auto it = sequences_.lower_bound({request, 0}); it != sequences_.end(); ++it) {
     if (it->first.first != request || it->first.second > up_to) break;
@@ -142,25 +142,6 @@ int DecodeBatch::CancelAll(std::optional<RouterId> router) {
     Cancel(it->first.first, it->first.second);
   }
   return n_ended;
-}
-
-void DecodeBatch::Remember(RequestId request, Epoch up_to) {
-  constexpr size_t kRemembered = 65536;
-  const auto [it, is_new] = cancelled_.try_emplace(request, up_to);
-  if (!is_new) {
-    it->second = std::max(it->second, up_to);
-    return;
-  }
-  cancelled_order_.push_back(request);
-  if (cancelled_order_.size() > kRemembered) {
-    cancelled_.erase(cancelled_order_.front());
-    cancelled_order_.pop_front();
-  }
-}
-
-bool DecodeBatch::WasCancelled(const Sequence::Key& key) const {
-  const auto it = cancelled_.find(key.first);
-  return it != cancelled_.end() && key.second <= it->second;
 }
 
 void DecodeBatch::OnTime(absl::Time now) {
@@ -214,7 +195,7 @@ void DecodeBatch::Remove(Sequence* sequence) {
     pool_->Give(sequence->kv->pages);
   } else {
     // The KV may still be on the way: the transfer room gives its pages back, or this batch does.
-    Remember(sequence->key.first, sequence->key.second);
+    cancelled_.Add(sequence->key.first, sequence->key.second);
     effects_.emplace_back(TransferCommand(
         CancelHandoff{.ticket_id = sequence->request->ticket_id, .epoch = sequence->key.second}));
   }

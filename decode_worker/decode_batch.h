@@ -33,12 +33,12 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/router_id.h"
 #include "common/status.h"
 #include "common/token_grammar.h"
+#include "decode_worker/cancelled_attempts.h"
 #include "decode_worker/decode_options.h"
 #include "decode_worker/sequence.h"
 #include "engine/kv/kv_pool.h"
@@ -123,8 +123,6 @@ class DecodeBatch {
   void End(Sequence* sequence, EndReason reason, const absl::Status& why = absl::OkStatus(),
            PartFault fault = PartFault::kOwn);
   void Remove(Sequence* sequence);
-  void Remember(RequestId request, Epoch up_to);
-  bool WasCancelled(const Sequence::Key& key) const;
   void Grow(int reclaimable);
   Sequence* YoungestToPreempt() const;
 
@@ -139,8 +137,7 @@ class DecodeBatch {
   // Under way, the oldest first; each in the order of rows_.
   std::deque<std::vector<StepRow>> steps_;
   // Remembered cancels: KV that arrives after them is given back at once.
-  absl::flat_hash_map<RequestId, Epoch> cancelled_;
-  std::deque<RequestId> cancelled_order_;
+  CancelledAttempts cancelled_;
   std::vector<DecodeEffect> effects_;
 };
 

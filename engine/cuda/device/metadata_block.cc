@@ -96,6 +96,7 @@ BlockStep::BlockStep(const BlockCounts& counts, const std::byte* block) {
   const std::byte* at = block + sizeof(counts);
   const auto take = [&](int32_t n, std::vector<int32_t>& numbers) {
     numbers.resize(static_cast<size_t>(n));
+    if (n == 0) return;  // an empty vector's data may be null, which memcpy must not get
     std::memcpy(numbers.data(), at, static_cast<size_t>(n * kNumber));
     at += n * kNumber;
   };
