@@ -74,7 +74,8 @@ class Device {
   virtual void Synchronize(DeviceEvent event) = 0;
   // Calls `call` once, on a thread of the device, when everything that was submitted to the stream
   // before is done, or the device is lost. The stream stands still meanwhile; `call` does not call
-  // the device.
+  // the device. Once it is lost, that may be at any later time, even after the device's end, so
+  // `call` owns or shares what it uses.
   virtual absl::Status Notify(DeviceStream stream, std::function<void()> call) = 0;
 
   // ---- operations ----
@@ -97,7 +98,8 @@ class Device {
   // ---- graphs ----
 
   // From now on the stream's copies, fills and launches are kept instead of executed, with the
-  // values of their arguments. Record, Wait and Notify are refused meanwhile (FailedPrecondition).
+  // values of their arguments. Record, Wait, Notify and LaunchGraph on it are refused meanwhile
+  // (FailedPrecondition), and the capture goes on.
   virtual absl::Status BeginCapture(DeviceStream stream) = 0;
   virtual absl::StatusOr<DeviceGraph> EndCapture(DeviceStream stream) = 0;
   // Submits what the graph keeps, with the arguments of its capture.

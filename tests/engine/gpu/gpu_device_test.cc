@@ -1,6 +1,8 @@
 // The host's side of a GPU, on the plugin's functions in memory of the host: what it takes it gives
 // back, an error of CUDA loses the device once and for all, weights lie where kernels read them,
-// and every row is sampled as the host's sampler samples it.
+// and every row is sampled as the host's sampler samples it. Each with operations that are executed
+// at once, and with some that end later, in several orders (gpu_late_test.cc: what matters only
+// then).
 
 #include <catch2/catch.hpp>
 #include <random>
@@ -10,9 +12,9 @@
 #include "engine/cuda/device/gpu/gpu_step_kernels.h"
 #include "engine/cuda/device/gpu/gpu_weights.h"
 #include "engine/cuda/device/sampled_results.h"
-#include "engine/cuda/sample_row.h"
 #include "engine/threads/mxcsr.h"
 #include "tests/engine/gpu/host_cuda.h"
+#include "tests/engine/gpu/host_model.h"
 #include "tests/engine/served_model.h"
 
 namespace baton {
@@ -20,31 +22,42 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("all that a device takes it gives back, each kind of memory by its own function") {
-  HostCuda cuda;
-  {
-    GpuDevice device(cuda.api(), 0);
-    const DeviceStream stream = device.NewStream("work");
-    const DeviceEvent event = device.NewEvent();
-    std::byte* const memory = *device.Allocate(1000, "KV pages");
-    std::byte* const pinned = *device.AllocatePinned(1000, "staging");
-    CHECK(device.memory().total_bytes - device.memory().free_bytes == 1000);
-    REQUIRE(device.Fill(stream, memory, 7, 1000).ok());
-    REQUIRE(device.Copy(stream, pinned, memory, 1000).ok());
-    CHECK(pinned[999] == std::byte{7});
-    bool is_called = false;
-    REQUIRE(device.Notify(stream, [&] { is_called = true; }).ok());
-    CHECK(is_called);
-    REQUIRE(device.BeginCapture(stream).ok());
-    const absl::StatusOr<DeviceGraph> graph = device.EndCapture(stream);
-    REQUIRE(graph.ok());
-    CHECK(device.LaunchGraph(stream, *graph).ok());
-    CHECK(device.Record(event, stream).ok());
-    CHECK(device.reached(event));
-    device.Free(memory);
-    device.Free(pinned);
-  }
+constexpr uint64_t kOrders[] = {0, 1, 2, 3, 4};  // 0: at once
+
+void CheckAllGiven(HostCuda& cuda) {
   CHECK(cuda.n_left() == 0);
+  CHECK(cuda.streams().reports() == std::vector<std::string>{});
+}
+
+TEST_CASE("all that a device takes it gives back, each kind of memory by its own function") {
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
+    {
+      GpuDevice device(cuda.api(), 0);
+      const DeviceStream stream = device.NewStream("work");
+      const DeviceEvent event = device.NewEvent();
+      std::byte* const memory = *device.Allocate(1000, "KV pages");
+      std::byte* const pinned = *device.AllocatePinned(1000, "staging");
+      CHECK(device.memory().total_bytes - device.memory().free_bytes == 1000);
+      REQUIRE(device.BeginCapture(stream).ok());
+      REQUIRE(device.Fill(stream, memory, 7, 1000).ok());
+      const absl::StatusOr<DeviceGraph> graph = device.EndCapture(stream);
+      REQUIRE(graph.ok());
+      CHECK(device.LaunchGraph(stream, *graph).ok());
+      REQUIRE(device.Copy(stream, pinned, memory, 1000).ok());
+      bool is_called = false;
+      REQUIRE(device.Notify(stream, [&] { is_called = true; }).ok());
+      CHECK(device.Record(event, stream).ok());
+      device.Synchronize(event);
+      CHECK(device.reached(event));
+      CHECK(is_called);
+      CHECK(pinned[999] == std::byte{7});
+      device.Free(memory);
+      device.Free(pinned);
+    }
+    CheckAllGiven(cuda);
+  }
 }
 
 TEST_CASE("a lack of memory is told and loses nothing") {
@@ -60,46 +73,96 @@ TEST_CASE("a lack of memory is told and loses nothing") {
 }
 
 TEST_CASE("any error of CUDA loses the device, with the same words from then on") {
-  for (const char* const call : {"record", "wait", "query", "synchronize", "notify", "copy", "fill",
-                                 "begin_capture", "graph", "launch_graph", "stream", "event"}) {
-    INFO(call);
-    HostCuda cuda;
+  for (const char* const call :
+       {"record", "wait", "query", "synchronize", "notify", "copy", "fill", "begin_capture",
+        "graph", "launch_graph", "stream", "event", "allocate", "allocate_pinned"}) {
+    for (const uint64_t seed : kOrders) {
+      INFO(call << ", order " << seed);
+      HostCuda cuda(seed);
+      {
+        GpuDevice device(cuda.api(), 1);
+        const DeviceStream stream = device.NewStream("work");
+        const DeviceEvent event = device.NewEvent();
+        std::byte* const memory = *device.Allocate(64, "memory");
+        REQUIRE(device.BeginCapture(stream).ok());
+        const DeviceGraph graph = *device.EndCapture(stream);
+        cuda.FailAt(call);
+        int n_called = 0;
+        const auto call_all = [&] {
+          std::vector<absl::Status> all = {device.Record(event, stream),
+                                           device.Wait(stream, event)};
+          device.NewStream("more");
+          device.NewEvent();
+          device.Synchronize(event);
+          device.reached(event);
+          all.push_back(device.Notify(stream, [&] { ++n_called; }));
+          all.push_back(device.Copy(stream, memory, memory + 32, 32));
+          all.push_back(device.Fill(stream, memory, 0, 64));
+          all.push_back(device.BeginCapture(stream));
+          all.push_back(device.EndCapture(stream).status());
+          all.push_back(device.LaunchGraph(stream, graph));
+          for (const bool is_pinned : {false, true}) {
+            const auto more =
+                is_pinned ? device.AllocatePinned(64, "more") : device.Allocate(64, "more");
+            if (more.ok()) device.Free(*more);
+            all.push_back(more.status());
+          }
+          return all;
+        };
+        call_all();
+        REQUIRE(device.lost().has_value());
+        CHECK_THAT(*device.lost(), Contains("GPU 1 has failed") && Contains("launch failure"));
+        CHECK(device.reached(event));  // nothing is under way
+        cuda.FailAt("");
+        cuda.streams().ExecuteAll();  // calls that were made before
+        n_called = 0;
+        for (const absl::Status& status : call_all()) {
+          CHECK(absl::IsUnavailable(status));
+          CHECK(status.message() == *device.lost());
+        }
+        CHECK(n_called == 0);
+        device.Free(memory);
+      }
+      CheckAllGiven(cuda);
+    }
+  }
+}
+
+TEST_CASE("a capture refuses what it does not keep, and goes on") {
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
     {
-      GpuDevice device(cuda.api(), 1);
-      const DeviceStream stream = device.NewStream("work");
+      GpuDevice device(cuda.api(), 2);
+      const DeviceStream stream = device.NewStream("work"), other = device.NewStream("other");
       const DeviceEvent event = device.NewEvent();
       std::byte* const memory = *device.Allocate(64, "memory");
-      const DeviceGraph graph = *device.EndCapture(stream);
-      cuda.FailAt(call);
-      int n_called = 0;
-      const auto call_all = [&] {
-        std::vector<absl::Status> all = {device.Record(event, stream), device.Wait(stream, event)};
-        device.NewStream("more");
-        device.NewEvent();
-        device.Synchronize(event);
-        device.reached(event);
-        all.push_back(device.Notify(stream, [&] { ++n_called; }));
-        all.push_back(device.Copy(stream, memory, memory + 32, 32));
-        all.push_back(device.Fill(stream, memory, 0, 64));
-        all.push_back(device.BeginCapture(stream));
-        all.push_back(device.EndCapture(stream).status());
-        all.push_back(device.LaunchGraph(stream, graph));
-        return all;
-      };
-      call_all();
-      REQUIRE(device.lost().has_value());
-      CHECK_THAT(*device.lost(), Contains("GPU 1 has failed") && Contains("launch failure"));
-      CHECK(device.reached(event));  // nothing is under way
-      cuda.FailAt("");
-      n_called = 0;
-      for (const absl::Status& status : call_all()) {
-        CHECK(absl::IsUnavailable(status));
-        CHECK(status.message() == *device.lost());
+      REQUIRE(device.BeginCapture(stream).ok());
+      const DeviceGraph empty = *device.EndCapture(stream);
+      REQUIRE(device.Record(event, stream).ok());
+      REQUIRE(device.BeginCapture(stream).ok());
+      bool is_called = false;
+      for (const absl::Status& status :
+           {device.Record(event, stream), device.Wait(stream, event),
+            device.Notify(stream, [&] { is_called = true; }), device.LaunchGraph(stream, empty)}) {
+        CHECK(absl::IsFailedPrecondition(status));
+        CHECK_THAT(std::string(status.message()),
+                   Contains("GPU 2") && Contains("end the capture first"));
       }
-      CHECK(n_called == 0);
+      CHECK_FALSE(device.lost().has_value());
+      CHECK(device.Record(event, other).ok());  // of another stream
+      device.Synchronize(event);
+      REQUIRE(device.Fill(stream, memory, 5, 64).ok());
+      const absl::StatusOr<DeviceGraph> graph = device.EndCapture(stream);
+      REQUIRE(graph.ok());
+      REQUIRE(device.LaunchGraph(stream, *graph).ok());
+      REQUIRE(device.Record(event, stream).ok());
+      device.Synchronize(event);
+      CHECK(memory[63] == std::byte{5});
+      CHECK_FALSE(is_called);
       device.Free(memory);
     }
-    CHECK(cuda.n_left() == 0);
+    CheckAllGiven(cuda);
   }
 }
 
@@ -129,105 +192,113 @@ bool IsPadded(const uint16_t* row, const std::vector<bf16>& values, int stride) 
 
 TEST_CASE("weights lie on the GPU as kernels read them") {
   for (const std::string name : {"qwen2", "llama_bias_fp16", "phi3_long", "gemma", "falcon7b"}) {
-    INFO(name);
-    EngineOptions options;
-    const LoadedModel model = Opened(name, &options);
-    const ModelDesc& desc = model.desc;
-    REQUIRE(CheckGpuComputes(desc, options).ok());
-    const KvLayout layout = KvLayout::For(desc, KvType::kBf16Rows, 64);
-    HostCuda cuda;
-    {
-      GpuDevice device(cuda.api(), 0);
-      const auto weights = GpuWeights::Load(device, model, layout, nullptr, nullptr);
-      REQUIRE(weights.ok());
-      const ModelView& view = (*weights)->view();
-      const int hidden = view.hidden_stride();
-      CHECK(hidden % 64 == 0);
-      const int last = desc.n_layers - 1;
-      const LayerView& w = view.layers[last];
-      const std::string l = "layers." + std::to_string(last) + ".";
-      CHECK(w.plane_offset == layout.planes[static_cast<size_t>(last)].offset);
-      CHECK(IsPadded(view.embedding + int64_t{7} * hidden, Row(model, "embed", 7), hidden));
-      CHECK((view.lm_head == view.embedding) == desc.tied_embeddings);
-      const int kv_first = desc.q_width(), v_first = kv_first + desc.kv_width();
-      CHECK(IsPadded(w.qkv + int64_t{3} * hidden, Row(model, l + "q", 3), hidden));
-      CHECK(IsPadded(w.qkv + int64_t{kv_first + 1} * hidden, Row(model, l + "k", 1), hidden));
-      CHECK(IsPadded(w.qkv + int64_t{v_first + 2} * hidden, Row(model, l + "v", 2), hidden));
-      CHECK((w.qkv_bias != nullptr) == desc.qkv_bias);
-      if (desc.qkv_bias) {
-        bf16 bias{0};
-        model.source->ReadBf16(model.source->IndexOf(l + "v.bias"), 1, 1, &bias);
-        CHECK(w.qkv_bias[v_first + 1] == Bf16ToFloat(bias));
-      }
-      const std::vector<bf16> o = Row(model, l + "o", 5);
-      const uint16_t* const o_row = w.o + int64_t{5} * desc.n_heads * view.row();
-      for (int head = 0; head < desc.n_heads; ++head) {
-        const auto first = o.begin() + head * desc.head_dim;
-        CHECK(IsPadded(o_row + head * view.row(), {first, first + desc.head_dim}, view.row()));
-      }
-      if (desc.gated_mlp) {
-        for (const int output : {0, 7, 8, desc.intermediate - 1}) {
-          const int64_t at = int64_t{output / 8} * 16 + output % 8;
-          CHECK(IsPadded(w.gate_up + at * hidden, Row(model, l + "gate", output), hidden));
-          CHECK(IsPadded(w.gate_up + (at + 8) * hidden, Row(model, l + "up", output), hidden));
+    for (const uint64_t seed : kOrders) {
+      INFO(name << ", order " << seed);
+      EngineOptions options;
+      const LoadedModel model = Opened(name, &options);
+      const ModelDesc& desc = model.desc;
+      REQUIRE(CheckGpuComputes(desc, options).ok());
+      const KvLayout layout = KvLayout::For(desc, KvType::kBf16Rows, 64);
+      HostCuda cuda(seed);
+      {
+        GpuDevice device(cuda.api(), 0);
+        const auto weights = GpuWeights::Load(device, model, layout, nullptr, nullptr);
+        REQUIRE(weights.ok());
+        const ModelView& view = (*weights)->view();
+        const int hidden = view.hidden_stride();
+        CHECK(hidden % 64 == 0);
+        const int last = desc.n_layers - 1;
+        const LayerView& w = view.layers[last];
+        const std::string l = "layers." + std::to_string(last) + ".";
+        CHECK(w.plane_offset == layout.planes[static_cast<size_t>(last)].offset);
+        CHECK(IsPadded(view.embedding + int64_t{7} * hidden, Row(model, "embed", 7), hidden));
+        CHECK((view.lm_head == view.embedding) == desc.tied_embeddings);
+        const int kv_first = desc.q_width(), v_first = kv_first + desc.kv_width();
+        CHECK(IsPadded(w.qkv + int64_t{3} * hidden, Row(model, l + "q", 3), hidden));
+        CHECK(IsPadded(w.qkv + int64_t{kv_first + 1} * hidden, Row(model, l + "k", 1), hidden));
+        CHECK(IsPadded(w.qkv + int64_t{v_first + 2} * hidden, Row(model, l + "v", 2), hidden));
+        CHECK((w.qkv_bias != nullptr) == desc.qkv_bias);
+        if (desc.qkv_bias) {
+          bf16 bias{0};
+          model.source->ReadBf16(model.source->IndexOf(l + "v.bias"), 1, 1, &bias);
+          CHECK(w.qkv_bias[v_first + 1] == Bf16ToFloat(bias));
         }
-        for (int output = desc.intermediate; output % 8 != 0; ++output) {
-          const int64_t at = int64_t{output / 8} * 16 + output % 8;
-          CHECK(IsPadded(w.gate_up + at * hidden, {}, hidden));
+        const std::vector<bf16> o = Row(model, l + "o", 5);
+        const uint16_t* const o_row = w.o + int64_t{5} * desc.n_heads * view.row();
+        for (int head = 0; head < desc.n_heads; ++head) {
+          const auto first = o.begin() + head * desc.head_dim;
+          CHECK(IsPadded(o_row + head * view.row(), {first, first + desc.head_dim}, view.row()));
         }
-      } else {
-        CHECK(IsPadded(w.gate_up + int64_t{9} * hidden, Row(model, l + "up", 9), hidden));
+        if (desc.gated_mlp) {
+          for (const int output : {0, 7, 8, desc.intermediate - 1}) {
+            const int64_t at = int64_t{output / 8} * 16 + output % 8;
+            CHECK(IsPadded(w.gate_up + at * hidden, Row(model, l + "gate", output), hidden));
+            CHECK(IsPadded(w.gate_up + (at + 8) * hidden, Row(model, l + "up", output), hidden));
+          }
+          for (int output = desc.intermediate; output % 8 != 0; ++output) {
+            const int64_t at = int64_t{output / 8} * 16 + output % 8;
+            CHECK(IsPadded(w.gate_up + at * hidden, {}, hidden));
+          }
+        } else {
+          CHECK(IsPadded(w.gate_up + int64_t{9} * hidden, Row(model, l + "up", 9), hidden));
+        }
+        CHECK(IsPadded(w.down + int64_t{2} * view.mlp_stride(), Row(model, l + "down", 2),
+                       view.mlp_stride()));
+        bf16 norm{0};
+        const int index = model.source->IndexOf(l + "attention_norm");
+        model.source->ReadBf16(index, 4, 1, &norm);
+        CHECK(w.attention_norm.weight[4] ==
+              Bf16ToFloat(norm) + model.source->tensors()[static_cast<size_t>(index)].norm_offset);
+        CHECK((w.attention_norm.bias != nullptr) == desc.layer_norm);
+        const RopeTables::Angles angles = model.ropes.At(last, RopeRange::kShort, 11);
+        const int pairs = desc.rotary_dim / 2;
+        CHECK(view.ropes[w.ropes].cos[0][11 * pairs + 1] == angles.cos[1]);
+        CHECK(view.ropes[w.ropes].sin[0][11 * pairs + 1] == angles.sin[1]);
+        if (name == "phi3_long") {
+          const RopeTables::Angles far = model.ropes.At(last, RopeRange::kLong, 100);
+          CHECK(view.ropes[w.ropes].cos[1][100 * pairs] == far.cos[0]);
+        }
       }
-      CHECK(IsPadded(w.down + int64_t{2} * view.mlp_stride(), Row(model, l + "down", 2),
-                     view.mlp_stride()));
-      bf16 norm{0};
-      const int index = model.source->IndexOf(l + "attention_norm");
-      model.source->ReadBf16(index, 4, 1, &norm);
-      CHECK(w.attention_norm.weight[4] ==
-            Bf16ToFloat(norm) + model.source->tensors()[static_cast<size_t>(index)].norm_offset);
-      CHECK((w.attention_norm.bias != nullptr) == desc.layer_norm);
-      const RopeTables::Angles angles = model.ropes.At(last, RopeRange::kShort, 11);
-      const int pairs = desc.rotary_dim / 2;
-      CHECK(view.ropes[w.ropes].cos[0][11 * pairs + 1] == angles.cos[1]);
-      CHECK(view.ropes[w.ropes].sin[0][11 * pairs + 1] == angles.sin[1]);
-      if (name == "phi3_long") {
-        const RopeTables::Angles far = model.ropes.At(last, RopeRange::kLong, 100);
-        CHECK(view.ropes[w.ropes].cos[1][100 * pairs] == far.cos[0]);
-      }
+      CheckAllGiven(cuda);
     }
-    CHECK(cuda.n_left() == 0);
   }
 }
 
 TEST_CASE("weights that do not fit are told, and nothing stays") {
   EngineOptions options;
   const LoadedModel model = Opened("llama32", &options);
-  HostCuda cuda;
-  cuda.total_bytes = 600'000;
-  {
-    GpuDevice device(cuda.api(), 0);
-    const auto weights = GpuWeights::Load(
-        device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
-    CHECK(absl::IsResourceExhausted(weights.status()));
-    CHECK_THAT(std::string(weights.status().message()), Contains("weights"));
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
+    cuda.total_bytes = 600'000;
+    {
+      GpuDevice device(cuda.api(), 0);
+      const auto weights = GpuWeights::Load(
+          device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
+      CHECK(absl::IsResourceExhausted(weights.status()));
+      CHECK_THAT(std::string(weights.status().message()), Contains("weights"));
+    }
+    CheckAllGiven(cuda);
   }
-  CHECK(cuda.n_left() == 0);
 }
 
 TEST_CASE("pinned memory that is refused is told, and nothing stays") {
   EngineOptions options;
   const LoadedModel model = Opened("llama2", &options);
-  HostCuda cuda;
-  cuda.FailAt("allocate_pinned", HostCuda::kOutOfMemory);
-  {
-    GpuDevice device(cuda.api(), 0);
-    const auto weights = GpuWeights::Load(
-        device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
-    CHECK(absl::IsResourceExhausted(weights.status()));
-    CHECK_THAT(std::string(weights.status().message()), Contains("pinned memory of the host"));
-    CHECK_FALSE(device.lost().has_value());
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
+    cuda.FailAt("allocate_pinned", HostCuda::kOutOfMemory);
+    {
+      GpuDevice device(cuda.api(), 0);
+      const auto weights = GpuWeights::Load(
+          device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
+      CHECK(absl::IsResourceExhausted(weights.status()));
+      CHECK_THAT(std::string(weights.status().message()), Contains("pinned memory of the host"));
+      CHECK_FALSE(device.lost().has_value());
+    }
+    CheckAllGiven(cuda);
   }
-  CHECK(cuda.n_left() == 0);
 }
 
 TEST_CASE("what GPUs do not compute is refused by name before weights are read") {
@@ -250,100 +321,90 @@ TEST_CASE("what GPUs do not compute is refused by name before weights are read")
 }
 
 TEST_CASE("a GPU whose kernels fail their test is refused, and nothing stays") {
-  HostCuda cuda;
   const EngineOptions engine = OptionsFor(LoadOracleCase("llama2").model, "bf16");
-  const auto status = [&] {
-    return GpuEngine::Create(cuda.api(), {0, "a GPU", engine}, nullptr, nullptr).status();
-  };
-  CHECK(status().ok());
-  CHECK(cuda.n_left() == 0);
-  cuda.kernel_fault = "the product with o of 8 rows has other bits";
-  CHECK(absl::IsFailedPrecondition(status()));
-  CHECK_THAT(std::string(status().message()),
-             Contains(cuda.kernel_fault) && Contains("--device cpu"));
-  CHECK(cuda.n_left() == 0);
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
+    const auto status = [&] {
+      return GpuEngine::Create(cuda.api(), {0, "a GPU", engine}, nullptr, nullptr).status();
+    };
+    CHECK(status().ok());
+    CHECK(cuda.n_left() == 0);
+    cuda.kernel_fault = "the product with o of 8 rows has other bits";
+    CHECK(absl::IsFailedPrecondition(status()));
+    CHECK_THAT(std::string(status().message()),
+               Contains(cuda.kernel_fault) && Contains("--device cpu"));
+    CheckAllGiven(cuda);
+  }
 }
 
 // --- sampling
 
 TEST_CASE("rows are sampled as the host's sampler samples them, by whichever side") {
   constexpr int kVocab = 331;
-  HostCuda cuda;
-  Sampler reference;
-  int n_plain = 0;
-  // Stands in for the plugin's sampler.
-  cuda.sample = [&](const float* logits, int32_t n, int32_t vocab, const void* rows, void* results,
-                    int32_t* sampled) {
-    const auto* const all = static_cast<const SampleRowArguments*>(rows);
-    for (int i = 0; i < n; ++i) {
-      SampledToken token{.token = -1};
-      if (all[i].drawable > 0) {
-        ++n_plain;
+  for (const uint64_t seed : kOrders) {
+    INFO("order " << seed);
+    HostCuda cuda(seed);
+    Sampler reference;
+    int n_plain = 0;
+    cuda.kernels.sample = [&](const float* logits, int32_t n, int32_t vocab, const void* rows,
+                              void* results, int32_t* sampled) {
+      n_plain += SampleAsPlugin(reference, logits, n, vocab, rows, results, sampled);
+    };
+    {
+      GpuDevice device(cuda.api(), 0);
+      ModelView view;
+      view.vocab = kVocab;
+      view.max_step_rows = 64;
+      const auto kernels = GpuStepKernels::Create(device, view, nullptr);
+      REQUIRE(kernels.ok());
+      const DeviceStream stream = device.NewStream("compute");
+      std::mt19937 random(5);
+      std::vector<RowSampling> rows;
+      for (int i = 0; i < 64; ++i) {
         SamplingParams params;
-        params.temperature = all[i].temperature;
-        params.seed = all[i].seed;
-        const NumericsMxcsrScope numerics;
-        token = reference.Sample({logits + int64_t{i} * vocab, static_cast<size_t>(vocab)}, params,
-                                 all[i].position);
-        const SampleRowResult result{.token = token.token, .logprob = token.logprob};
-        std::memcpy(static_cast<std::byte*>(results) + int64_t{all[i].result} * 8, &result,
-                    sizeof(result));
+        params.temperature = i % 3 == 0 ? 0.0f : 0.8f;
+        params.seed = static_cast<uint64_t>(i);
+        if (i % 5 == 1) params.top_p = 0.7f;
+        if (i % 7 == 2) params.top_logprobs = 3;
+        if (i % 11 == 3) params.logprob_tokens = {1, 2, 330};
+        if (i % 13 == 4) params.logit_bias = {{5, 20.0f}};
+        RowSampling row{std::make_shared<const SequenceSampling>(params), 100 + i, i % 17 == 5};
+        if (i % 19 == 6) row.sampling = nullptr;
+        rows.push_back(row);
       }
-      if (sampled != nullptr) sampled[i] = token.token;
-    }
-  };
-  {
-    GpuDevice device(cuda.api(), 0);
-    ModelView view;
-    view.vocab = kVocab;
-    view.max_step_rows = 64;
-    const auto kernels = GpuStepKernels::Create(device, view, nullptr);
-    REQUIRE(kernels.ok());
-    const DeviceStream stream = device.NewStream("compute");
-    std::mt19937 random(5);
-    std::vector<RowSampling> rows;
-    for (int i = 0; i < 64; ++i) {
-      SamplingParams params;
-      params.temperature = i % 3 == 0 ? 0.0f : 0.8f;
-      params.seed = static_cast<uint64_t>(i);
-      if (i % 5 == 1) params.top_p = 0.7f;
-      if (i % 7 == 2) params.top_logprobs = 3;
-      if (i % 11 == 3) params.logprob_tokens = {1, 2, 330};
-      if (i % 13 == 4) params.logit_bias = {{5, 20.0f}};
-      RowSampling row{std::make_shared<const SequenceSampling>(params), 100 + i, i % 17 == 5};
-      if (i % 19 == 6) row.sampling = nullptr;
-      rows.push_back(row);
-    }
-    std::vector<float> logits(rows.size() * kVocab);
-    for (float& logit : logits) logit = static_cast<float>(random() % 4096) / 256;
-    const int64_t bytes = SampledBytes(rows);
-    std::vector<std::byte> results(static_cast<size_t>(bytes));
-    std::vector<int32_t> tokens(rows.size(), -7);
-    SampleArguments arguments{.logits = logits.data(), .rows = rows.data()};
-    arguments.n = static_cast<int32_t>(rows.size());
-    arguments.sampled = tokens.data();
-    arguments.results = results.data();
-    arguments.result_bytes = bytes;
-    REQUIRE(device.Launch(stream, SampleArguments::kName, arguments).ok());
-    const std::vector<SampledToken> sampled = ReadSampled(rows, results.data());
-    const NumericsMxcsrScope numerics;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      INFO(i);
-      if (rows[i].sampling == nullptr) {
-        CHECK(tokens[i] == -1);
-        continue;
+      std::vector<float> logits(rows.size() * kVocab);
+      for (float& logit : logits) logit = static_cast<float>(random() % 4096) / 256;
+      const int64_t bytes = SampledBytes(rows);
+      std::vector<std::byte> results(static_cast<size_t>(bytes));
+      std::vector<int32_t> tokens(rows.size(), -7);
+      SampleArguments arguments{.logits = logits.data(), .rows = rows.data()};
+      arguments.n = static_cast<int32_t>(rows.size());
+      arguments.sampled = tokens.data();
+      arguments.results = results.data();
+      arguments.result_bytes = bytes;
+      REQUIRE(device.Launch(stream, SampleArguments::kName, arguments).ok());
+      cuda.streams().ExecuteAll();
+      const std::vector<SampledToken> sampled = ReadSampled(rows, results.data());
+      const NumericsMxcsrScope numerics;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        INFO(i);
+        if (rows[i].sampling == nullptr) {
+          CHECK(tokens[i] == -1);
+          continue;
+        }
+        const std::span row(logits.data() + i * kVocab, size_t{kVocab});
+        const SampledToken expected = reference.Sample(row, *rows[i].sampling, rows[i].position);
+        CHECK(sampled[i].token == expected.token);
+        CHECK(tokens[i] == expected.token);
+        CHECK(sampled[i].logprob == expected.logprob);
+        CHECK(sampled[i].logprobs == expected.logprobs);
+        CHECK(sampled[i].digest == (rows[i].wants_digest ? LogitsDigest(row, 0) : 0));
       }
-      const std::span row(logits.data() + i * kVocab, size_t{kVocab});
-      const SampledToken expected = reference.Sample(row, *rows[i].sampling, rows[i].position);
-      CHECK(sampled[i].token == expected.token);
-      CHECK(tokens[i] == expected.token);
-      CHECK(sampled[i].logprob == expected.logprob);
-      CHECK(sampled[i].logprobs == expected.logprobs);
-      CHECK(sampled[i].digest == (rows[i].wants_digest ? LogitsDigest(row, 0) : 0));
+      CHECK((n_plain > 10 && n_plain < 50));
     }
-    CHECK((n_plain > 10 && n_plain < 50));
+    CheckAllGiven(cuda);
   }
-  CHECK(cuda.n_left() == 0);
 }
 
 }  // namespace

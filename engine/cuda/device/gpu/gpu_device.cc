@@ -7,6 +7,11 @@
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+constexpr int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation
+
+}  // namespace
 
 int GpuDevice::Handles::Add(void* handle) {
   const std::lock_guard lock(mutex_);
@@ -49,7 +54,6 @@ absl::Status GpuDevice::Check(int32_t error, std::string_view what) {
 }
 
 absl::Status GpuDevice::CheckMemory(int32_t error, std::string_view what) {
-  constexpr int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation
   if (error != kOutOfMemory) return Check(error, what);
   return absl::ResourceExhaustedError(absl::StrFormat(
       "GPU %d has no memory for %s; lower prefill.step_tokens, decode.step_tokens or "
@@ -62,21 +66,30 @@ std::optional<std::string> GpuDevice::lost() const {
   return lost_;
 }
 
-absl::Status GpuDevice::Usable(const void* handle) const {
+absl::StatusOr<void*> GpuDevice::Usable(DeviceStream stream, const char* not_kept) const {
+  void* const handle = streams_.At(stream.id);
   const std::lock_guard lock(mutex_);
   if (lost_) return absl::UnavailableError(*lost_);
   BATON_CHECK(handle != nullptr);  // what could not be made has lost the device
-  return absl::OkStatus();
+  if (not_kept != nullptr && captured_.contains(stream.id)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("GPU %d: stream %d is being captured, which does not keep %s; end the "
+                        "capture first",
+                        index_, stream.id, not_kept));
+  }
+  return handle;
 }
 
 // --- memory
 
 absl::StatusOr<std::byte*> GpuDevice::Take(bool is_pinned, int64_t bytes, std::string_view what) {
-  RETURN_IF_ERROR(Usable(this));
+  if (const std::optional<std::string> why = lost()) return absl::UnavailableError(*why);
   Select();
   void* made = nullptr;
   const int32_t error =
       is_pinned ? api_.allocate_pinned(bytes, &made) : api_.allocate(bytes, &made);
+  if (error != 0 && error != kOutOfMemory)
+    return Check(error, absl::StrFormat("taking memory for %s", std::string(what)));
   if (error != 0) {
     constexpr double kMiB = 1 << 20;
     return absl::ResourceExhaustedError(
@@ -147,15 +160,13 @@ DeviceEvent GpuDevice::NewEvent() {
 }
 
 absl::Status GpuDevice::Record(DeviceEvent event, DeviceStream stream) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream, "recording an event"));
   Select();
   return Check(api_.record(events_.At(event.id), on), "recording an event");
 }
 
 absl::Status GpuDevice::Wait(DeviceStream stream, DeviceEvent event) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream, "waiting for an event"));
   Select();
   return Check(api_.wait(on, events_.At(event.id)), "waiting for an event");
 }
@@ -175,8 +186,7 @@ void GpuDevice::Synchronize(DeviceEvent event) {
 }
 
 absl::Status GpuDevice::Notify(DeviceStream stream, std::function<void()> call) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream, "a wake-up"));
   Select();
   auto made = std::make_unique<std::function<void()>>(std::move(call));
   const auto run = [](void* argument) {
@@ -193,23 +203,20 @@ absl::Status GpuDevice::Notify(DeviceStream stream, std::function<void()> call) 
 
 absl::Status GpuDevice::Copy(DeviceStream stream, std::byte* to, const std::byte* from,
                              int64_t bytes) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream));
   Select();
   return Check(api_.copy(on, to, from, bytes), "a copy");
 }
 
 absl::Status GpuDevice::Fill(DeviceStream stream, std::byte* to, uint8_t value, int64_t bytes) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream));
   Select();
   return Check(api_.fill(on, to, value, bytes), "filling memory");
 }
 
 absl::Status GpuDevice::Launch(DeviceStream stream, std::string_view kernel,
                                std::span<const std::byte> arguments) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream));
   Select();
   const auto found = kernels_.find(kernel);
   BATON_CHECK(found != kernels_.end());
@@ -219,24 +226,28 @@ absl::Status GpuDevice::Launch(DeviceStream stream, std::string_view kernel,
 // --- graphs
 
 absl::Status GpuDevice::BeginCapture(DeviceStream stream) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream));
   Select();
-  return Check(api_.begin_capture(on), "beginning a graph");
+  RETURN_IF_ERROR(Check(api_.begin_capture(on), "beginning a graph"));
+  const std::lock_guard lock(mutex_);
+  BATON_CHECK(captured_.insert(stream.id).second);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DeviceGraph> GpuDevice::EndCapture(DeviceStream stream) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream));
   Select();
+  {
+    const std::lock_guard lock(mutex_);
+    BATON_CHECK(captured_.erase(stream.id) == 1);
+  }
   void* graph = nullptr;
   RETURN_IF_ERROR(Check(api_.end_capture(on, &graph), "making a graph"));
   return DeviceGraph{graphs_.Add(graph)};
 }
 
 absl::Status GpuDevice::LaunchGraph(DeviceStream stream, DeviceGraph graph) {
-  void* const on = streams_.At(stream.id);
-  RETURN_IF_ERROR(Usable(on));
+  ASSIGN_OR_RETURN(void* const on, Usable(stream, "launching a graph"));
   Select();
   return Check(api_.launch_graph(on, graphs_.At(graph.id)), "launching a graph");
 }

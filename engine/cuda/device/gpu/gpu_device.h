@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,8 +84,9 @@ class GpuDevice final : public Device {
   };
 
   absl::StatusOr<std::byte*> Take(bool is_pinned, int64_t bytes, std::string_view what);
-  // Not OK once the device is lost, or where the handle is none.
-  absl::Status Usable(const void* handle) const;
+  // CUDA's stream. Unavailable once the device is lost; FailedPrecondition: a capture is under way,
+  // which CUDA would break off for `not_kept`, if that is given.
+  absl::StatusOr<void*> Usable(DeviceStream stream, const char* not_kept = nullptr) const;
 
   const BatonCudaApi& api_;
   const int index_;
@@ -97,6 +99,7 @@ class GpuDevice final : public Device {
   };
   std::map<std::byte*, Memory> taken_;
   int64_t used_bytes_ = 0;  // of the GPU
+  std::set<int> captured_;  // streams
   std::optional<std::string> lost_;
 };
 

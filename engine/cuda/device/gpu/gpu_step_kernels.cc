@@ -26,9 +26,13 @@ absl::StatusOr<std::unique_ptr<GpuStepKernels>> GpuStepKernels::Create(GpuDevice
 }
 
 GpuStepKernels::GpuStepKernels(GpuDevice& device, const ModelView& view, ComputePool* pool)
-    : device_(device), vocab_(view.vocab), sampler_(pool) {}
+    : device_(device), vocab_(view.vocab), host_(std::make_shared<Host>(pool)) {}
 
 GpuStepKernels::~GpuStepKernels() {
+  {
+    const std::lock_guard lock(host_->mutex);
+    host_->is_over = true;
+  }
   device_.Select();
   if (model_ != nullptr) device_.api().model.remove(model_);
   for (std::byte* const memory : {scratch_, logits_})
@@ -180,6 +184,15 @@ absl::Status GpuStepKernels::Sample(DeviceStream stream, void* on, const SampleA
   return device_.Record(staging->end, stream);
 }
 
+absl::Status GpuStepKernels::OnHost(DeviceStream stream, std::function<void(Sampler&)> call) {
+  return device_.Notify(stream, [&device = device_, host = host_, call = std::move(call)] {
+    const std::lock_guard lock(host->mutex);
+    if (host->is_over || device.lost()) return;  // nobody reads what it would write
+    const NumericsMxcsrScope numerics;
+    call(host->sampler);
+  });
+}
+
 absl::Status GpuStepKernels::SampleOnHost(DeviceStream stream, const SampleArguments& a, int from,
                                           int to, std::byte* records, int32_t* tokens,
                                           std::byte* results) {
@@ -187,10 +200,9 @@ absl::Status GpuStepKernels::SampleOnHost(DeviceStream stream, const SampleArgum
   RETURN_IF_ERROR(device_.Copy(stream, logits_,
                                reinterpret_cast<const std::byte*>(a.logits) + from * width,
                                (to - from) * width));
-  const std::span<const RowSampling> rows(a.rows + from, static_cast<size_t>(to - from));
-  RETURN_IF_ERROR(device_.Notify(stream, [this, rows, records, tokens] {
-    if (device_.lost()) return;  // the rows may be gone, and nobody reads their tokens
-    const NumericsMxcsrScope numerics;
+  // A copy, since the device may be lost, and the rows gone, while they are sampled.
+  const std::vector<RowSampling> rows(a.rows + from, a.rows + to);
+  RETURN_IF_ERROR(OnHost(stream, [this, rows, records, tokens](Sampler& sampler) {
     const auto vocab = static_cast<size_t>(vocab_);
     std::vector<SampleRow> asked;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -198,7 +210,7 @@ absl::Status GpuStepKernels::SampleOnHost(DeviceStream stream, const SampleArgum
       asked.push_back({{logits, vocab}, rows[i].sampling.get(), rows[i].position});
     }
     std::vector<SampledToken> sampled(rows.size());
-    sampler_.SampleRows(asked, sampled);
+    sampler.SampleRows(asked, sampled);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i].wants_digest) sampled[i].digest = LogitsDigest(asked[i].logits, 0);
       tokens[i] = sampled[i].token;
@@ -217,15 +229,15 @@ absl::Status GpuStepKernels::Score(DeviceStream stream, void*, const ScoreArgume
   ASSIGN_OR_RETURN(Staging* const staging, Take(a.result_bytes));
   RETURN_IF_ERROR(device_.Copy(stream, logits_, reinterpret_cast<const std::byte*>(a.logits),
                                a.n * vocab_ * int64_t{sizeof(float)}));
-  RETURN_IF_ERROR(device_.Notify(stream, [this, a, records = staging->at] {
-    if (device_.lost()) return;
-    const NumericsMxcsrScope numerics;
-    const auto n = static_cast<size_t>(a.n);
-    std::vector<PromptLogprob> scored(n);
-    sampler_.ScoreRows({reinterpret_cast<const float*>(logits_), n * static_cast<size_t>(vocab_)},
-                       std::span(a.tokens, n), a.top, static_cast<size_t>(a.end), scored);
-    WriteScored(scored, a.top, records);
-  }));
+  const auto score = [this, top = a.top, end = static_cast<size_t>(a.end), records = staging->at,
+                      tokens = std::vector<int32_t>(a.tokens, a.tokens + a.n)](Sampler& sampler) {
+    std::vector<PromptLogprob> scored(tokens.size());
+    sampler.ScoreRows(
+        {reinterpret_cast<const float*>(logits_), tokens.size() * static_cast<size_t>(vocab_)},
+        tokens, top, end, scored);
+    WriteScored(scored, top, records);
+  };
+  RETURN_IF_ERROR(OnHost(stream, score));
   RETURN_IF_ERROR(device_.Copy(stream, a.results, staging->at, a.result_bytes));
   return device_.Record(staging->end, stream);
 }

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -38,6 +40,14 @@ class GpuStepKernels {
     int64_t bytes = 0;
     DeviceEvent end{};
   };
+  // Shared with the calls that the driver holds: those of a lost device may come after the kernels
+  // and the device are gone.
+  struct Host {
+    explicit Host(ComputePool* pool) : sampler(pool) {}
+    std::mutex mutex;  // held while a call runs
+    bool is_over = false;
+    Sampler sampler;  // of the driver's thread that the stream waits for
+  };
   static constexpr int kRowsAtOnce = Backend::kScoredAtOnce;  // of logits on the host
 
   GpuStepKernels(GpuDevice& device, const ModelView& view, ComputePool* pool);
@@ -60,6 +70,9 @@ class GpuStepKernels {
   absl::Status SampleOnHost(DeviceStream stream, const SampleArguments& a, int from, int to,
                             std::byte* records, int32_t* tokens, std::byte* results);
   absl::StatusOr<Staging*> Take(int64_t bytes);
+  // Calls `call` when the stream has come so far, unless the device is lost or the kernels are
+  // gone.
+  absl::Status OnHost(DeviceStream stream, std::function<void(Sampler&)> call);
 
   GpuDevice& device_;
   const int64_t vocab_;
@@ -67,7 +80,7 @@ class GpuStepKernels {
   std::byte* scratch_ = nullptr;
   std::byte* logits_ = nullptr;  // (kRowsAtOnce, vocab) pinned
   std::vector<std::unique_ptr<Staging>> staging_;
-  Sampler sampler_;  // of the driver's thread that the stream waits for
+  const std::shared_ptr<Host> host_;
 };
 
 }  // namespace baton
