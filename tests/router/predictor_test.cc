@@ -88,6 +88,25 @@ TEST_CASE("before a prompt go those that are not longer; the longer ones are pas
   CHECK(f.At(kP2).prompt_delay_seconds == 0);
 }
 
+TEST_CASE("a prompt ahead that stays here is a row by the time of the next one, which it slows") {
+  PredictorFixture f;
+  WorkerAnnounce both = Announce(7, Role::kBoth);
+  both.itl_stretch = 1.5;
+  f.Join(both);
+  WorkerLoad load = MeasuredLoad(1000);
+  load.step_cost = {.base = 0.020};  // a step beside rows has 10 ms for prompts
+  f.Load(7, load);
+  const AttemptSpec ahead{.n_prompt = 50, .max_tokens = 1000};
+  CHECK(f.At(7).prompt_seconds == Approx(0.1));
+  f.ledger.Reserve(1, {.slices = {{7, 50}}, .decode = kDecode}, ahead, 16, kNow);
+  CHECK(f.At(7).ahead_seconds == Approx(0.05));
+  CHECK(f.At(7).prompt_seconds == Approx(0.1));  // its row is elsewhere
+  f.ledger.Release(1, {.slices = {{7, 50}}, .decode = kDecode});
+  f.ledger.Reserve(1, {.slices = {{7, 50}}, .decode = 7}, ahead, 16, kNow);
+  CHECK(f.At(7).ahead_seconds == Approx(0.05));
+  CHECK(f.At(7).prompt_seconds == Approx(10 * 0.020 + 0.1));
+}
+
 TEST_CASE("a report shortens the queue, but not by parts that it may not have seen") {
   PredictorFixture f;
   f.Reserve(1, kP1);
