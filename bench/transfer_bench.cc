@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "engine/kv/kv_arena.h"
 #include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/transfer.h"
 #include "lab/paced_link.h"
@@ -46,6 +47,8 @@ double CpuSeconds() {
 struct Way {
   bool has_macs = false;
   double bytes_per_second = 0;  // 0: as fast as it goes
+  std::string host = "127.0.0.1";
+  KvTransport transport = KvTransport::kTcp;
 };
 
 // One Transfer with a pool, and a queue of its events.
@@ -53,14 +56,17 @@ class End {
  public:
   static absl::StatusOr<std::unique_ptr<End>> Make(Incarnation incarnation, int32_t n_pages,
                                                    int n_planes, int64_t cell_bytes,
-                                                   const Way& way = {}) {
-    std::unique_ptr<End> end(new End(n_pages, n_planes, cell_bytes));
+                                                   const Way& way) {
+    ASSIGN_OR_RETURN(std::unique_ptr<KvArena> arena,
+                     KvArena::Map(int64_t{n_pages} * n_planes * cell_bytes));
+    std::unique_ptr<End> end(new End(std::move(arena), n_pages, n_planes, cell_bytes));
     const TransferFacts facts{.incarnation = incarnation};
     TransferOptions options;
-    if (way.has_macs) options.trusted_cidrs.clear();
+    options.trusted_cidrs = way.has_macs ? "" : "0.0.0.0/0";
+    const UcxLinkOptions link{.transport = way.transport};
     ASSIGN_OR_RETURN(
         end->transfer_,
-        Transfer::StartOver(Paced([host = options.listen_host] { return MakeUcxLink(host); },
+        Transfer::StartOver(Paced([host = way.host, link] { return MakeUcxLink(host, link); },
                                   {.bytes_per_second = way.bytes_per_second}),
                             options, facts, end->pool_,
                             [e = end.get()](auto ev) { e->Put(std::move(ev)); }));
@@ -68,8 +74,8 @@ class End {
   }
 
   Transfer& transfer() { return *transfer_; }
-  std::byte* bytes() { return memory_.data(); }
-  size_t n_bytes() const { return memory_.size(); }
+  std::byte* bytes() { return arena_->base(); }
+  size_t n_bytes() const { return static_cast<size_t>(pool_.page_stride * pool_.n_pages); }
   template <typename E>
   absl::StatusOr<E> Wait() {
     std::unique_lock lock(mutex_);
@@ -85,9 +91,9 @@ class End {
   }
 
  private:
-  End(int32_t n_pages, int n_planes, int64_t cell_bytes)
-      : memory_(static_cast<size_t>(n_pages * n_planes * cell_bytes)) {
-    pool_ = {.base = memory_.data(),
+  End(std::unique_ptr<KvArena> arena, int32_t n_pages, int n_planes, int64_t cell_bytes)
+      : arena_(std::move(arena)) {
+    pool_ = {.base = arena_->base(),
              .page_stride = n_planes * cell_bytes,
              .n_pages = n_pages,
              .planes = {}};
@@ -100,7 +106,7 @@ class End {
     changed_.notify_one();
   }
 
-  std::vector<std::byte> memory_;
+  std::unique_ptr<KvArena> arena_;  // as workers have it, with huge pages
   PoolView pool_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -198,32 +204,71 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
 struct CellSpeed {
   double gb_per_second = 0, cpu_seconds_per_gb = 0;
 };
+
+// Two ends with one way between them, whose handoffs are measured.
+class MeasuredWay {
+ public:
+  static absl::StatusOr<MeasuredWay> Make(int64_t cell_bytes, const TransferBenchOptions& options,
+                                          const Way& way) {
+    MeasuredWay made;
+    made.has_macs_ = way.has_macs;
+    made.n_pages_ = static_cast<int32_t>(options.handoff_bytes / kPlanes / cell_bytes);
+    ASSIGN_OR_RETURN(made.source_, End::Make(1, made.n_pages_, kPlanes, cell_bytes, way));
+    ASSIGN_OR_RETURN(made.sink_, End::Make(2, made.n_pages_, kPlanes, cell_bytes, way));
+    for (size_t i = 0; i < made.source_->n_bytes(); ++i)
+      made.source_->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
+    return made;
+  }
+
+  // Returns the seconds of one more handoff.
+  absl::StatusOr<double> HandOverOnce() {
+    ASSIGN_OR_RETURN(const Cost one, HandOver(*source_, *sink_, ++n_, n_pages_, kPlanes));
+    best_.seconds = std::min(best_.seconds, one.seconds);
+    best_.cpu_seconds = std::min(best_.cpu_seconds, one.cpu_seconds);
+    return one.seconds;
+  }
+  // The best of the handoffs so far.
+  absl::StatusOr<CellSpeed> Best() const {
+    if (const bool has_macs = source_->transfer().counters().signed_chunks > 0;
+        has_macs != has_macs_)
+      return absl::InternalError("the transfer benchmark did not get the MACs that it asked for");
+    const double gb = static_cast<double>(source_->n_bytes()) * 1e-9;
+    return CellSpeed{gb / best_.seconds, best_.cpu_seconds / gb};
+  }
+
+ private:
+  static constexpr int kPlanes = 16;
+
+  MeasuredWay() = default;
+
+  std::unique_ptr<End> source_, sink_;
+  int32_t n_pages_ = 0;
+  bool has_macs_ = false;
+  uint64_t n_ = 0;
+  Cost best_{1e30, 1e30};
+};
+
 // The best of several handoffs.
 absl::StatusOr<CellSpeed> MeasureHandoffs(int64_t cell_bytes, const TransferBenchOptions& options,
                                           const Way& way) {
-  constexpr int kPlanes = 16;
-  const auto n_pages = static_cast<int32_t>(options.handoff_bytes / kPlanes / cell_bytes);
-  ASSIGN_OR_RETURN(const auto source, End::Make(1, n_pages, kPlanes, cell_bytes, way));
-  ASSIGN_OR_RETURN(const auto sink, End::Make(2, n_pages, kPlanes, cell_bytes, way));
-  for (size_t i = 0; i < source->n_bytes(); ++i)
-    source->bytes()[i] = static_cast<std::byte>(i * 31 >> 3);
-  Cost best{1e30, 1e30};
+  ASSIGN_OR_RETURN(MeasuredWay measured, MeasuredWay::Make(cell_bytes, options, way));
   const Clock::time_point begin = Clock::now();
-  for (uint64_t n = 1; n <= 2 || SecondsSince(begin) < options.seconds; ++n) {
-    ASSIGN_OR_RETURN(const Cost one, HandOver(*source, *sink, n, n_pages, kPlanes));
-    best.seconds = std::min(best.seconds, one.seconds);
-    best.cpu_seconds = std::min(best.cpu_seconds, one.cpu_seconds);
-  }
-  if (const bool has_macs = source->transfer().counters().signed_chunks > 0;
-      has_macs != way.has_macs)
-    return absl::InternalError("the transfer benchmark did not get the MACs that it asked for");
-  const double gb = static_cast<double>(source->n_bytes()) * 1e-9;
-  return CellSpeed{gb / best.seconds, best.cpu_seconds / gb};
+  for (int n = 0; n < 2 || SecondsSince(begin) < options.seconds; ++n)
+    RETURN_IF_ERROR(measured.HandOverOnce().status());
+  return measured.Best();
+}
+
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options, double limit,
                          std::vector<KernelResult>* results) {
-  ASSIGN_OR_RETURN(const CellSpeed speed, MeasureHandoffs(cell_bytes, options, {}));
+  ASSIGN_OR_RETURN(
+      const CellSpeed speed,
+      MeasureHandoffs(cell_bytes, options, {.host = options.host, .transport = options.transport}));
   const std::string cell = absl::StrCat(cell_bytes >> 10, "k");
   results->push_back({absl::StrCat("transfer_", cell), speed.gb_per_second, "GB/s", limit, ""});
   results->push_back({absl::StrCat("cpu_", cell), speed.cpu_seconds_per_gb, "s/GB", 0, ""});
@@ -250,18 +295,17 @@ absl::StatusOr<std::vector<KernelResult>> MeasureMacs(const TransferBenchOptions
   return results;
 }
 
-absl::StatusOr<KernelResult> MeasureSmall(double seconds) {
-  ASSIGN_OR_RETURN(const auto source, End::Make(1, 1, 8, 8 << 10));
-  ASSIGN_OR_RETURN(const auto sink, End::Make(2, 1, 8, 8 << 10));
+absl::StatusOr<KernelResult> MeasureSmall(const TransferBenchOptions& options) {
+  const Way way{.host = options.host, .transport = options.transport};
+  ASSIGN_OR_RETURN(const auto source, End::Make(1, 1, 8, 8 << 10, way));
+  ASSIGN_OR_RETURN(const auto sink, End::Make(2, 1, 8, 8 << 10, way));
   std::vector<double> times;
   const Clock::time_point begin = Clock::now();
-  for (uint64_t n = 1; n <= 10 || SecondsSince(begin) < seconds; ++n) {
+  for (uint64_t n = 1; n <= 10 || SecondsSince(begin) < options.seconds; ++n) {
     ASSIGN_OR_RETURN(const Cost one, HandOver(*source, *sink, n, 1, 8));
     times.push_back(one.seconds);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                   times.end());
-  return KernelResult{"handoff_64k", times[times.size() / 2] * 1e3, "ms", 0, ""};
+  return KernelResult{"handoff_64k", MedianOf(std::move(times)) * 1e3, "ms", 0, ""};
 }
 
 }  // namespace
@@ -274,14 +318,44 @@ absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOpt
   for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
     RETURN_IF_ERROR(MeasureCell(cell_bytes, options, tcp.gb_per_second, &results));
   }
-  ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options.seconds));
+  ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options));
+  return results;
+}
+
+absl::StatusOr<std::vector<KernelResult>> MeasureBesideTcp(const TransferBenchOptions& options) {
+  std::vector<KernelResult> results;
+  for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
+    Way way{.host = options.host};
+    ASSIGN_OR_RETURN(MeasuredWay tcp, MeasuredWay::Make(cell_bytes, options, way));
+    way.transport = options.transport;
+    ASSIGN_OR_RETURN(MeasuredWay other, MeasuredWay::Make(cell_bytes, options, way));
+    std::vector<double> gains;
+    const Clock::time_point begin = Clock::now();
+    while (gains.size() < 2 || SecondsSince(begin) < 2 * options.seconds) {
+      ASSIGN_OR_RETURN(const double tcp_seconds, tcp.HandOverOnce());
+      ASSIGN_OR_RETURN(const double seconds, other.HandOverOnce());
+      gains.push_back(tcp_seconds / seconds);
+    }
+    ASSIGN_OR_RETURN(const CellSpeed by_tcp, tcp.Best());
+    ASSIGN_OR_RETURN(const CellSpeed by_other, other.Best());
+    const std::string cell = absl::StrCat(cell_bytes >> 10, "k");
+    results.push_back({absl::StrCat("beside_tcp_", cell), by_other.gb_per_second, "GB/s",
+                       by_tcp.gb_per_second, ""});
+    results.push_back({absl::StrCat("gain_", cell), MedianOf(std::move(gains)), "x", 0, ""});
+    results.push_back({absl::StrCat("cpu_", cell), by_other.cpu_seconds_per_gb, "s/GB", 0, ""});
+    results.push_back({absl::StrCat("cpu_tcp_", cell), by_tcp.cpu_seconds_per_gb, "s/GB", 0, ""});
+  }
   return results;
 }
 
 absl::Status RunTransferBench(const TransferBenchOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<KernelResult> results, MeasureTransfer(options));
-  PrintKernelTable(options.macs ? "KV with MACs over UCX tcp on loopback; limit: without MACs"
-                                : "KV transfer over UCX tcp on loopback; limit: bare TCP sockets",
+  const bool beside_tcp = !options.macs && options.transport != KvTransport::kTcp;
+  ASSIGN_OR_RETURN(const std::vector<KernelResult> results,
+                   beside_tcp ? MeasureBesideTcp(options) : MeasureTransfer(options));
+  PrintKernelTable(beside_tcp     ? absl::StrCat("KV transfer over UCX ", NameOf(options.transport),
+                                                 " at ", options.host, "; limit: by tcp, in turns")
+                   : options.macs ? "KV with MACs over UCX tcp on loopback; limit: without MACs"
+                                  : "KV transfer over UCX tcp on loopback; limit: bare TCP sockets",
                    results);
   if (options.json) PrintKernelJson("", results);
   return absl::OkStatus();

@@ -1,5 +1,7 @@
 #include "kvtransfer/transfer_settings.h"
 
+#include <iterator>
+
 namespace baton {
 
 void DeclareTransfer(TransferOptions* options, Settings* settings) {
@@ -12,6 +14,12 @@ void DeclareTransfer(TransferOptions* options, Settings* settings) {
   settings->Text("kvtransfer.ports", &options->ports,
                  "ports that workers take for KV, two for each of the machine, as in 7100-7199; "
                  "0 = any");
+  settings->Choice<KvTransport>(
+      "kvtransfer.transport", &options->transport,
+      {std::begin(kTransportNames), std::end(kTransportNames)},
+      "how KV travels: tcp; rdma, through the InfiniBand or RoCE device that has "
+      "cluster.worker_host; shm, between workers of one host; auto: rdma where there is such a "
+      "device, else tcp. Workers of other transports get tcp (docs/TUNING.md)");
 }
 
 }  // namespace baton

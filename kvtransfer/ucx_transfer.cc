@@ -10,9 +10,9 @@ absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
     const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
     std::function<void(TransferEvent)> on_event, CopierMaker make_copier) {
   ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(options.ports));
-  const UcxPorts ports{range, options.allowed_cidrs};
-  return StartOver([host = options.listen_host, ports] { return MakeUcxLink(host, ports); },
-                   options, facts, pool, std::move(on_event), std::move(make_copier));
+  const UcxLinkOptions link{range, options.allowed_cidrs, options.transport};
+  return StartOver([host = options.listen_host, link] { return MakeUcxLink(host, link); }, options,
+                   facts, pool, std::move(on_event), std::move(make_copier));
 }
 
 }  // namespace baton

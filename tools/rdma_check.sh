@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks a fabric between two hosts in five minutes: RDMA devices, their links, limits, the bandwidth of raw RDMA and of
 # UCX by RDMA and by TCP, and a request whose KV goes over this host's address of that network. Prints what was found and
-# what to change; ends with 1 if something must be changed. Nothing is installed or left behind. KV of this version goes
-# by TCP (docs/TUNING.md), so the RDMA figures say what the fabric has beyond that.
+# what to change; ends with 1 if something must be changed. Nothing is installed or left behind. KV takes RDMA where
+# kvtransfer.transport lets it (docs/TUNING.md).
 #   tools/rdma_check.sh                          this host alone: devices, links, limits
 #   tools/rdma_check.sh serve ADDRESS            on the first host: answers the second one; Ctrl-C ends it
 #   tools/rdma_check.sh run ADDRESS [BATON]      on the second host: measures against the first one's ADDRESS of the
@@ -117,7 +117,7 @@ compare_rates() {
           "the PCIe lanes of the card (lspci -vv, LnkSta)\n", rdma * gbit, 100 * part
       }
     }
-    if (tcp + 0 > 0) printf "ok    ucx tcp      %.1f Gbit/s: what KV of this version can take\n", tcp * gbit
+    if (tcp + 0 > 0) printf "ok    ucx tcp      %.1f Gbit/s: what KV takes by kvtransfer.transport tcp\n", tcp * gbit
     if (tcp + 0 > 0 && wire + 0 > 0) printf "ok    gain         RDMA carries %.1f times that\n", wire / (tcp * gbit)
   }'
 }

@@ -8,10 +8,16 @@
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "kvtransfer/links/rdma_port.h"
 #include "kvtransfer/protocol/networks.h"
 
 namespace baton {
@@ -61,6 +67,92 @@ bool IsFree(sockaddr_in host, int port) {
   return is_free;
 }
 
+using UcxSettings = std::vector<std::pair<const char*, std::string>>;
+
+// Transport keys go without their prefix (1.13 ignores TCP_TX_SEG_SIZE and says so on stderr).
+UcxSettings CommonSettings(const std::string& devices, PortRange ports) {
+  return {
+      {"NET_DEVICES", devices},          // else rendezvous stripes over every device
+      {"SOCKADDR_TLS_PRIORITY", "tcp"},  // so that workers of any two transports connect
+      {"MAX_RNDV_RAILS", "1"},
+      {"TX_SEG_SIZE", "64K"},  // eager messages: 3.9 -> 6.5 GB/s
+      {"RX_SEG_SIZE", "128K"},
+      {"KEEPALIVE_INTERVAL", "5s"},
+      {"KEEPIDLE", "3s"},  // idle partitions; Baton's PING covers the rest
+      {"KEEPINTVL", "1s"},
+      {"KEEPCNT", "3"},
+      {"CM_REUSEADDR", "y"},  // a restarted worker gets its port back at once
+      {"PORT_RANGE", ports.ToString()},
+      {"MEMTYPE_CACHE", "n"},  // host memory only, so no lookup is needed
+  };
+}
+
+// Adds what is the transport's own. The receiver reads chunks (get_zcopy), so that nothing remote
+// ever writes: a late writer would meet pages that were given back.
+UcxSettings SettingsOf(KvTransport transport, const RdmaPort& rdma) {
+  switch (transport) {
+    case KvTransport::kRdma: {
+      UcxSettings settings = {{"TLS", "rc,ud,tcp"}, {"RNDV_SCHEME", "get_zcopy"}};
+      if (rdma.gid_index >= 0) settings.emplace_back("GID_INDEX", absl::StrCat(rdma.gid_index));
+      return settings;
+    }
+    // Messages go by tcp, whose connection tells of a death, and chunks by CMA. With UCX's posix
+    // for messages, too, it was faster, and stood still after some dozens of killed peers.
+    case KvTransport::kShm:
+      return {{"TLS", "cma,tcp"},
+              {"RNDV_SCHEME", "get_zcopy"},
+              {"MEMORY_INVALIDATE", "y"}};  // else not for endpoints that must tell of a death
+    default:
+      return {{"TLS", "tcp"}};
+  }
+}
+
+absl::StatusOr<UcxContext> StartUcx(const std::string& devices, PortRange ports,
+                                    const UcxSettings& own) {
+  UcxSettings settings = CommonSettings(devices, ports);
+  settings.insert(settings.end(), own.begin(), own.end());
+  ucp_config_t* config = nullptr;
+  if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
+    return UcxError("reading the configuration", status);
+  const std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> owner(config,
+                                                                           &ucp_config_release);
+  for (const auto& [key, value] : settings)
+    if (const ucs_status_t status = ucp_config_modify(config, key, value.c_str()); status != UCS_OK)
+      return UcxError(absl::StrCat("setting ", key, " to ", value), status);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 0;
+  ucp_context_h context = nullptr;
+  if (const ucs_status_t status = ucp_init(&params, config, &context); status != UCS_OK)
+    return UcxError(absl::StrCat("starting on device ", devices), status);
+  return UcxContext(context);
+}
+
+// Whether UCX took anything of that name; it starts with what it finds, and does not say so.
+bool HasResource(const UcxContext& context, const std::string& name) {
+  char* bytes = nullptr;
+  size_t size = 0;
+  std::FILE* out = ::open_memstream(&bytes, &size);
+  BATON_CHECK(out != nullptr);
+  ucp_context_print_info(context.get(), out);
+  std::fclose(out);
+  const std::unique_ptr<char, decltype(&::free)> owner(bytes, &::free);
+  return std::string_view(bytes, size).find(name) != std::string_view::npos;
+}
+
+absl::StatusOr<UcxContext> StartRdma(const in_addr& host, const std::string& device,
+                                     PortRange ports) {
+  ASSIGN_OR_RETURN(const RdmaPort rdma, FindRdmaPort(host, device));
+  ASSIGN_OR_RETURN(UcxContext context, StartUcx(absl::StrCat(rdma.name, ",", device), ports,
+                                                SettingsOf(KvTransport::kRdma, rdma)));
+  if (HasResource(context, "/" + rdma.name)) return context;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "UCX does not take the RDMA device ", rdma.name, ", which has the address of ", device,
+      ": install ibverbs-providers, let this process open /dev/infiniband/uverbs*, and raise the "
+      "limit of locked memory (ulimit -l), or set kvtransfer.transport to tcp"));
+}
+
 }  // namespace
 
 absl::Status UcxError(std::string_view what, ucs_status_t status) {
@@ -81,40 +173,23 @@ absl::Status CheckPorts(sockaddr_in host, PortRange ports) {
                                              n_free, ": give two for each worker of the machine"));
 }
 
-absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports) {
+absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports,
+                                          KvTransport transport) {
   ASSIGN_OR_RETURN(const std::string device, DeviceOf(host));
   TakeBackSignals();
-  ucp_config_t* config = nullptr;
-  if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
-    return UcxError("reading the configuration", status);
-  const std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> owner(config,
-                                                                           &ucp_config_release);
-  // Transport keys go without their prefix (1.13 ignores TCP_TX_SEG_SIZE and says so on stderr).
-  const std::pair<const char*, std::string> settings[] = {
-      {"TLS", "tcp"},
-      {"NET_DEVICES", device},  // else rendezvous stripes over every device
-      {"MAX_RNDV_RAILS", "1"},
-      {"TX_SEG_SIZE", "64K"},  // eager messages: 3.9 -> 6.5 GB/s
-      {"RX_SEG_SIZE", "128K"},
-      {"KEEPALIVE_INTERVAL", "5s"},
-      {"KEEPIDLE", "3s"},  // idle partitions; Baton's PING covers the rest
-      {"KEEPINTVL", "1s"},
-      {"KEEPCNT", "3"},
-      {"CM_REUSEADDR", "y"},  // a restarted worker gets its port back at once
-      {"PORT_RANGE", ports.ToString()},
-      {"MEMTYPE_CACHE", "n"},  // host memory only, so no lookup is needed
-  };
-  for (const auto& [key, value] : settings)
-    if (const ucs_status_t status = ucp_config_modify(config, key, value.c_str()); status != UCS_OK)
-      return UcxError(absl::StrCat("setting ", key, " to ", value), status);
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.mt_workers_shared = 0;
-  ucp_context_h context = nullptr;
-  if (const ucs_status_t status = ucp_init(&params, config, &context); status != UCS_OK)
-    return UcxError(absl::StrCat("starting on device ", device), status);
-  return UcxContext(context);
+  if (transport == KvTransport::kAuto || transport == KvTransport::kRdma) {
+    absl::StatusOr<UcxContext> rdma = StartRdma(host, device, ports);
+    if (rdma.ok() || transport == KvTransport::kRdma) return rdma;
+    if (!absl::IsNotFound(rdma.status()))
+      LogWarn("KV goes by tcp, and not by RDMA: %s", std::string(rdma.status().message()));
+  }
+  ASSIGN_OR_RETURN(UcxContext context, StartUcx(device, ports, SettingsOf(transport, {})));
+  if (transport == KvTransport::kShm && !HasResource(context, "cma/"))
+    return absl::FailedPreconditionError(
+        "kvtransfer.transport shm: UCX does not take CMA, by which one process reads another's "
+        "memory (process_vm_readv): allow that call (seccomp, kernel.yama.ptrace_scope), or set "
+        "kvtransfer.transport to tcp");
+  return context;
 }
 
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context) {

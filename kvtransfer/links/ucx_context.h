@@ -12,6 +12,7 @@
 
 #include "common/status.h"
 #include "kvtransfer/protocol/port_range.h"
+#include "kvtransfer/protocol/transport.h"
 
 namespace baton {
 
@@ -34,11 +35,12 @@ absl::Status UcxError(std::string_view what, ucs_status_t status);
 // Unavailable: fewer than two ports of the range are free at this host. UCX would look for one for
 // ever.
 absl::Status CheckPorts(sockaddr_in host, PortRange ports);
-// Creates a context over tcp on the network device that has the address `host`. Restores the signal
-// handlers that UCX replaced in this process when it was loaded. InvalidArgument: no device of this
-// machine has the address. Unavailable: UCX refused.
-// Other ports than the listener's are of this range, too.
-absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports);
+// Creates a context for this transport on the device that has the address `host`. Restores the
+// signal handlers that UCX replaced in this process when it was loaded. Other ports than the
+// listener's are of this range, too. InvalidArgument: no device of this machine has the address.
+// Unavailable: UCX refused. NotFound, FailedPrecondition: what kRdma or kShm needs is not here.
+absl::StatusOr<UcxContext> MakeUcxContext(const in_addr& host, PortRange ports,
+                                          KvTransport transport);
 // Creates a worker for one thread. The context must outlive the worker. Unavailable: UCX refused.
 absl::StatusOr<UcxWorker> MakeUcxWorker(const UcxContext& context);
 // Lets `callback` handle whole messages of this id; it gets `arg`. Unavailable: UCX refused.

@@ -56,9 +56,9 @@ void Close(ucp_ep_h endpoint, const UcxWorker& worker) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> UcxLanes(const std::string& host) {
+absl::StatusOr<std::vector<std::string>> UcxLanes(const std::string& host, KvTransport transport) {
   ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocketAddress(absl::StrCat(host, ":0")));
-  ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(address.sin_addr, {}));
+  ASSIGN_OR_RETURN(const UcxContext context, MakeUcxContext(address.sin_addr, {}, transport));
   ASSIGN_OR_RETURN(const UcxWorker here, MakeUcxWorker(context));
   ASSIGN_OR_RETURN(const UcxWorker there, MakeUcxWorker(context));
   ucp_address_t* peer = nullptr;

@@ -25,7 +25,8 @@ constexpr int kProgressesPerPoll = 256;
 
 class UcxLink final : public Link {
  public:
-  static absl::StatusOr<std::unique_ptr<Link>> Make(const std::string& host, const UcxPorts& ports);
+  static absl::StatusOr<std::unique_ptr<Link>> Make(const std::string& host,
+                                                    const UcxLinkOptions& options);
   ~UcxLink() override;
 
   const std::string& address() const override { return address_; }
@@ -118,13 +119,14 @@ class UcxLink final : public Link {
 // ---- start and end ----
 
 absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host,
-                                                    const UcxPorts& ports) {
+                                                    const UcxLinkOptions& options) {
   ASSIGN_OR_RETURN(const sockaddr_in address, ParseSocketAddress(absl::StrCat(host, ":0")));
   std::unique_ptr<UcxLink> link(new UcxLink);
-  ASSIGN_OR_RETURN(link->context_, MakeUcxContext(address.sin_addr, ports.range));
-  RETURN_IF_ERROR(CheckPorts(address, ports.range));
+  ASSIGN_OR_RETURN(link->context_,
+                   MakeUcxContext(address.sin_addr, options.ports, options.transport));
+  RETURN_IF_ERROR(CheckPorts(address, options.ports));
   ASSIGN_OR_RETURN(const Networks allowed,
-                   Networks::Parse(ports.allowed_cidrs, "kvtransfer.allowed_cidrs"));
+                   Networks::Parse(options.allowed_cidrs, "kvtransfer.allowed_cidrs"));
   const std::vector<int> others = ListenersAt(address.sin_addr);
   link->memory_.emplace(link->context_.get());
   ASSIGN_OR_RETURN(link->worker_, MakeUcxWorker(link->context_));
@@ -133,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Link>> UcxLink::Make(const std::string& host,
     return UcxError("asking for the wake-up descriptor", status);
   RETURN_IF_ERROR(SetUcxHandler(link->worker_, kControlId, &UcxLink::OnControl, link.get()));
   RETURN_IF_ERROR(SetUcxHandler(link->worker_, kChunkId, &UcxLink::OnChunk, link.get()));
-  ASSIGN_OR_RETURN(link->listener_, MakeUcxListener(link->worker_, address, ports.range,
+  ASSIGN_OR_RETURN(link->listener_, MakeUcxListener(link->worker_, address, options.ports,
                                                     {&UcxLink::OnConnectRequest, link.get()}));
   ASSIGN_OR_RETURN(link->address_, AddressOf(link->listener_));
   if (allowed.ContainAll()) return link;
@@ -435,8 +437,9 @@ bool UcxLink::Arm() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host, const UcxPorts& ports) {
-  return UcxLink::Make(host, ports);
+absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host,
+                                                  const UcxLinkOptions& options) {
+  return UcxLink::Make(host, options);
 }
 
 }  // namespace baton

@@ -11,19 +11,21 @@
 #include "common/status.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/port_range.h"
+#include "kvtransfer/protocol/transport.h"
 
 namespace baton {
 
-struct UcxPorts {
-  PortRange range{};
+struct UcxLinkOptions {
+  PortRange ports{};
   std::string allowed_cidrs = "0.0.0.0/0";  // Networks whose packets come in
+  KvTransport transport = KvTransport::kTcp;
 };
 
 // Listens at a free port of the range (0: any). Host must be an address of this machine, not a
 // wildcard: UCX is bound to that one network device, so that it stripes over no other.
 // InvalidArgument: host is no IPv4 address of this machine. Unavailable: the ports are taken, or
-// UCX refused.
+// UCX refused. NotFound, FailedPrecondition: what the transport needs is not here.
 absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host,
-                                                  const UcxPorts& ports = {});
+                                                  const UcxLinkOptions& options = {});
 
 }  // namespace baton

@@ -1,5 +1,7 @@
 #include "kvtransfer/links/ucx_memory.h"
 
+#include "common/log.h"
+
 namespace baton {
 
 UcxMemory::~UcxMemory() {
@@ -12,7 +14,14 @@ void UcxMemory::Register(std::byte* base, int64_t bytes) {
   params.address = base;
   params.length = static_cast<size_t>(bytes);
   ucp_mem_h memory = nullptr;
-  if (ucp_mem_map(context_, &params, &memory) == UCS_OK) regions_.push_back({base, bytes, memory});
+  if (const ucs_status_t status = ucp_mem_map(context_, &params, &memory); status != UCS_OK) {
+    LogWarn(
+        "UCX does not register %d bytes of KV (%s): by RDMA each chunk is registered on its own, "
+        "or fails; raise the limit of locked memory (ulimit -l, LimitMEMLOCK)",
+        bytes, ucs_status_string(status));
+    return;
+  }
+  regions_.push_back({base, bytes, memory});
 }
 
 void UcxMemory::Describe(const std::byte* address, uint64_t length,

@@ -17,6 +17,7 @@
 #include "common/state_machine.h"
 #include "common/status.h"
 #include "common/ticket.h"
+#include "kvtransfer/protocol/transport.h"
 
 namespace baton {
 
@@ -42,8 +43,9 @@ struct PoolView {
 inline constexpr int64_t kMaxChunkBytes = 64 << 20;
 
 struct TransferOptions {
-  std::string listen_host = "127.0.0.1";  // an IPv4 address of this machine
-  std::string ports = "0";                // PortRange
+  std::string listen_host = "127.0.0.1";      // an IPv4 address of this machine
+  std::string ports = "0";                    // PortRange
+  KvTransport transport = KvTransport::kTcp;  // how KV travels
   // Networks between whose machines KV has no MAC; this machine is trusted, too. Empty: nobody is.
   std::string trusted_cidrs = "127.0.0.0/8";
   // Networks: the kernel drops what others send to the KV ports. This machine is always allowed.

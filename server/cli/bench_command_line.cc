@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <iterator>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -48,6 +50,7 @@ baton bench relay MODEL        prefill shared by processes of this machine
 baton bench relay --simulate   by simulated workers: --shape a100-llama-7b
 baton bench transfer      KV handoffs over UCX beside plain TCP: --seconds 2
   --macs (instead: with MACs beside without, and at 10 Gbit/s)
+  --transport tcp (instead: shm or rdma beside tcp, in turns) --host 127.0.0.1
 )";
 
 constexpr char kLoadHelp[] =
@@ -387,6 +390,10 @@ void BenchCommandLine::Declare(CLI::App* bench) {
     TransferBenchOptions& options = state.transfer_options;
     CLI::App* app = state.transfer = add("transfer", &options.json);
     app->add_flag("--macs", options.macs);
+    app->add_option("--host", options.host);
+    app->add_option("--transport", options.transport)
+        ->transform(CLI::CheckedTransformer(std::map<std::string, KvTransport>(
+            std::begin(kTransportNames), std::end(kTransportNames))));
     AddSeconds(app, &options.seconds);
   }
 }

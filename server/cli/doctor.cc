@@ -136,7 +136,7 @@ void CheckTransfer(const Config& config, Report* report) {
   const TransferFacts facts{.incarnation = RandomId()};
   const auto transfer = Transfer::Start(options, facts, pool, [](TransferEvent) {});
   if (transfer.ok()) {
-    const auto lanes = UcxLanes(config.cluster.worker_host);
+    const auto lanes = UcxLanes(config.cluster.worker_host, options.transport);
     if (!lanes.ok()) {
       report->Bad("ucx", std::string(lanes.status().message()));
       return;
@@ -194,8 +194,12 @@ OwnModel CheckModel(const Config& config, Report* report) {
 }
 
 // How fast KV goes between two ends in this process, beside bare sockets.
-void CheckLoopback(Report* report) {
-  const auto results = MeasureTransfer({.seconds = 0.1, .handoff_bytes = kLinkBytes});
+void CheckLoopback(const Config& config, Report* report) {
+  const KvTransport transport = config.decode.worker.transfer.transport;
+  const auto results = MeasureTransfer({.seconds = 0.1,
+                                        .handoff_bytes = kLinkBytes,
+                                        .host = config.cluster.worker_host,
+                                        .transport = transport});
   if (!results.ok()) {
     report->Bad("kv link", std::string(results.status().message()));
     return;
@@ -206,9 +210,10 @@ void CheckLoopback(Report* report) {
     return found == results->end() ? KernelResult{} : *found;
   };
   const KernelResult large = find("transfer_1024k"), small = find("handoff_64k");
-  report->Good("kv link", absl::StrFormat("UCX over tcp on the loopback device: %.1f GB/s (bare "
-                                          "sockets %.1f), a handoff of 64 KiB in %.2f ms",
-                                          large.value, large.limit, small.value));
+  report->Good("kv link",
+               absl::StrFormat("UCX, transport %s, within this host: %.1f GB/s (bare "
+                               "sockets %.1f), a handoff of 64 KiB in %.2f ms",
+                               NameOf(transport), large.value, large.limit, small.value));
 }
 
 void CheckFleet(const DoctorCommand& command, const OwnModel& own, Report* report) {
@@ -234,7 +239,7 @@ int RunDoctor(const Config& config, const DoctorCommand& command) {
                                   {"cluster.tls_ca", config.cluster.tls.ca}},
                                  absl::Now()));
   CheckTransfer(config, &report);
-  CheckLoopback(&report);
+  CheckLoopback(config, &report);
   OwnModel own;
   if (!config.model.path.empty()) own = CheckModel(config, &report);
   if (!command.cluster_url.empty()) CheckFleet(command, own, &report);

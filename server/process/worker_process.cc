@@ -157,7 +157,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   const LinkPace pace = PaceOf(config.lab.link);
   const TransferOptions& transfer = ConfigOf(config, role).worker.transfer;
   ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(transfer.ports));
-  const UcxPorts ports{range, transfer.allowed_cidrs};
+  const UcxLinkOptions link{range, transfer.allowed_cidrs, transfer.transport};
   ASSIGN_OR_RETURN(const Networks allowed,
                    Networks::Parse(transfer.allowed_cidrs, "kvtransfer.allowed_cidrs"));
   if (allowed.ContainAll() && !config.cluster.worker_host.starts_with("127.")) {
@@ -166,7 +166,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
         "kvtransfer.allowed_cidrs (docs/SECURITY.md)");
   }
   start.make_link =
-      Paced([host = config.cluster.worker_host, ports] { return MakeUcxLink(host, ports); }, pace);
+      Paced([host = config.cluster.worker_host, link] { return MakeUcxLink(host, link); }, pace);
   start.link_bytes_per_second = pace.bytes_per_second;
   if (!config.lab.cuts_through) start.filter = std::make_shared<WholePlanes>();
   start.lost = ExitLost;

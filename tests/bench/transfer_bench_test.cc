@@ -23,6 +23,15 @@ TEST_CASE("the transfer benchmark compares handoffs with MACs with those without
   for (const KernelResult& result : *results) CHECK(result.value > 0);
 }
 
+TEST_CASE("the transfer benchmark compares shared memory with tcp in turns") {
+  const auto results = MeasureBesideTcp(
+      {.seconds = 0.01, .handoff_bytes = 16 << 20, .transport = KvTransport::kShm});
+  INFO(results.status());
+  REQUIRE(results.ok());
+  REQUIRE(results->size() == 16);
+  for (const KernelResult& result : *results) CHECK(result.value > 0);
+}
+
 TEST_CASE("measure", "[.][measure]") { REQUIRE(RunTransferBench({}).ok()); }
 
 }  // namespace

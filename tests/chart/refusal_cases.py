@@ -47,6 +47,7 @@ REFUSED = [
     ("a size that is none", {"decode.shm.size": "big"}, "/decode/shm/size"),
     ("memory that is none", {"decode.resources.limits.memory": "much"}, "/decode/resources/limits/memory"),
     ("networks that are none", {"kvtransfer.allowedCidrs": "everybody"}, "/kvtransfer/allowedCidrs"),
+    ("a transport that there is not", {"kvtransfer.transport": "udp"}, "/kvtransfer/transport"),
     ("huge pages of a size that there is not", {"decode.hugepages.size": "4Ki"}, "/decode/hugepages/size"),
     ("a cluster name with a slash", {"cluster.name": "a/b"}, "/cluster/name"),
     ("a hub cache outside the volume", {"model.hfCache": "/root/.cache"}, "/model/hfCache"),

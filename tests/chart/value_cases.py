@@ -212,6 +212,7 @@ case("kvtransfer.firstPort", 7300, lambda r: r.settings()["kvtransfer"]["ports"]
 case("kvtransfer.allowedCidrs", "10.0.0.0/8", lambda r: r.settings()["kvtransfer"]["allowed_cidrs"] == "10.0.0.0/8")
 case("kvtransfer.trustedCidrs", "10.0.0.0/8", lambda r: r.settings()["kvtransfer"]["trusted_cidrs"]
      == "127.0.0.0/8,10.0.0.0/8")
+case("kvtransfer.transport", "rdma", lambda r: r.settings()["kvtransfer"]["transport"] == "rdma")
 case("metrics.port", 9999, lambda r: r.settings()["server"]["metrics_port"] == 9999
      and r.settings()["cluster"]["metrics_port"] == 9999 and all(r.ports(role)["metrics"] == 9999 for role in r.roles()))
 MONITOR = {"metrics__podMonitor__enabled": True, "metrics__apiKey__secret": "prom"}

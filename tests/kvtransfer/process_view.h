@@ -7,11 +7,12 @@
 
 namespace baton {
 
-inline int CountEntries(const std::string& folder) {
+// With names that begin like this; -1: the folder cannot be read.
+inline int CountEntries(const std::string& folder, const std::string& prefix = "") {
   DIR* dir = ::opendir(folder.c_str());
   if (dir == nullptr) return -1;
   int n = 0;
-  while (::readdir(dir) != nullptr) ++n;
+  while (const dirent* entry = ::readdir(dir)) n += std::string(entry->d_name).starts_with(prefix);
   ::closedir(dir);
   return n;
 }

@@ -95,6 +95,13 @@ inline absl::StatusOr<std::unique_ptr<Transfer>> StartUcx(
   return Transfer::Start(options, options.facts, pool, std::move(on_event));
 }
 
+// The options of a test's node, with this transport.
+inline NodeOptions OptionsBy(KvTransport transport, Incarnation incarnation) {
+  NodeOptions options = TestOptions(incarnation);
+  options.transport = transport;
+  return options;
+}
+
 class UcxNode : public TransferNode {
  public:
   UcxNode(const NodeOptions& options, int32_t n_pages, const std::vector<int64_t>& planes,

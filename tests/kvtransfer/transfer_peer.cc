@@ -1,7 +1,9 @@
-// The other process of ucx_process_test.cc.
-//   transfer_peer sink PAGES CELL_BYTES             lends its pages, prints its address
-//   transfer_peer source PAGES CELL_BYTES ADDRESS   hands all its pages to the sink there
-//   ... ADDRESS uncommitted                         the same without COMMIT: cannot end by itself
+// The other process of ucx_process_test.cc and ucx_kill_test.cc.
+//   transfer_peer sink TRANSPORT PAGES CELL_BYTES            lends its pages, prints its address
+//   transfer_peer source TRANSPORT PAGES CELL_BYTES ADDRESS N  hands all its pages to the sink
+//   there,
+//                                                              with the Nth ticket
+//   ... N uncommitted                              the same without COMMIT: cannot end by itself
 // Both have two planes, say what happened line by line, and leave when their input is closed.
 // Incarnations: the source is 1, the sink 2.
 #include <sys/prctl.h>
@@ -28,8 +30,8 @@ void WaitForEndOfInput() {
   }
 }
 
-int RunSink(int32_t n_pages, int64_t cell_bytes) {
-  UcxNode node(TestOptions(2), n_pages, {cell_bytes, cell_bytes});
+int RunSink(KvTransport transport, int32_t n_pages, int64_t cell_bytes) {
+  UcxNode node(OptionsBy(transport, 2), n_pages, {cell_bytes, cell_bytes});
   BATON_CHECK(node.status().ok());
   node.LendAll();
   Send(node.transfer().address());
@@ -43,15 +45,22 @@ int RunSink(int32_t n_pages, int64_t cell_bytes) {
   return 0;
 }
 
-int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool commits) {
-  UcxNode node(TestOptions(1), n_pages, {cell_bytes, cell_bytes});
+KvTransport TransportOf(const std::string& name) {
+  for (const auto& [each, transport] : kTransportNames)
+    if (name == each) return transport;
+  BATON_CHECK(false);
+}
+
+int RunSource(KvTransport transport, int32_t n_pages, int64_t cell_bytes, const std::string& sink,
+              uint64_t n, bool commits) {
+  UcxNode node(OptionsBy(transport, 1), n_pages, {cell_bytes, cell_bytes});
   BATON_CHECK(node.status().ok());
   std::vector<int32_t> pages;
   for (int32_t page = 0; page < n_pages; ++page) {
     node.pool().FillPage(page, 8);
     pages.push_back(page);
   }
-  const Ticket ticket = MakeTicket(1, 2, n_pages, n_pages);
+  const Ticket ticket = MakeTicket(n, 2, n_pages, n_pages);
   node.transfer().Post(OpenHandoff{ticket, 2, sink});
   BATON_CHECK(node.Wait<HandoffPromised>().has_value());
   Send("promised");
@@ -69,9 +78,11 @@ int RunSource(int32_t n_pages, int64_t cell_bytes, const std::string& sink, bool
 
 int main(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  BATON_CHECK(argc >= 4);
-  const int32_t n_pages = std::stoi(argv[2]);
-  const int64_t cell_bytes = std::stoll(argv[3]);
-  return argc == 4 ? baton::RunSink(n_pages, cell_bytes)
-                   : baton::RunSource(n_pages, cell_bytes, argv[4], argc == 5);
+  BATON_CHECK(argc >= 5);
+  const baton::KvTransport transport = baton::TransportOf(argv[2]);
+  const int32_t n_pages = std::stoi(argv[3]);
+  const int64_t cell_bytes = std::stoll(argv[4]);
+  return argc == 5 ? baton::RunSink(transport, n_pages, cell_bytes)
+                   : baton::RunSource(transport, n_pages, cell_bytes, argv[5], std::stoull(argv[6]),
+                                      argc == 7);
 }

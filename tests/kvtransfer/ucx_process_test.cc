@@ -1,4 +1,5 @@
-// Transfers over UCX (tcp) between two processes, and the state after one of them dies or hangs.
+// Transfers over UCX, by tcp and by shared memory, between two processes, and the state after one
+// of them dies or hangs.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -23,9 +24,14 @@ std::vector<int32_t> AllPages() {
   return pages;
 }
 
+std::vector<std::string> SinkBy(KvTransport transport) {
+  return {TRANSFER_PEER, "sink", NameOf(transport), std::to_string(kPages), std::to_string(kCell)};
+}
+
 struct SourceHere {
-  SourceHere()
-      : child({TRANSFER_PEER, "sink", std::to_string(kPages), std::to_string(kCell)}),
+  explicit SourceHere(KvTransport transport)
+      : by(transport),
+        child(SinkBy(transport)),
         node(
             [this](const NodeOptions& options, const PoolView& pool, auto on_event) {
               return Transfer::StartOver([this] { return MakeTappedUcxLink(); }, options,
@@ -49,12 +55,13 @@ struct SourceHere {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   absl::StatusOr<std::unique_ptr<Link>> MakeTappedUcxLink() {
-    ASSIGN_OR_RETURN(auto link, MakeUcxLink("127.0.0.1"));
+    ASSIGN_OR_RETURN(auto link, MakeUcxLink("127.0.0.1", {.transport = by}));
     auto tapped = std::make_unique<TappedLink>(std::move(link));
     tap = tapped.get();
     return tapped;
   }
 
+  const KvTransport by;
   ChildProcess child;
   TappedLink* tap = nullptr;
   TransferNode node;
@@ -63,12 +70,12 @@ struct SourceHere {
 };
 
 // Starts another process whose handoff to `sink` has begun and cannot end without COMMIT.
-std::unique_ptr<ChildProcess> SourceInTheMiddle(UcxNode& sink) {
+std::unique_ptr<ChildProcess> SourceInTheMiddle(KvTransport transport, UcxNode& sink) {
   REQUIRE(sink.status().ok());
   sink.LendAll();
-  auto child = std::make_unique<ChildProcess>(
-      std::vector<std::string>{TRANSFER_PEER, "source", std::to_string(kPages),
-                               std::to_string(kCell), sink.transfer().address(), "uncommitted"});
+  auto child = std::make_unique<ChildProcess>(std::vector<std::string>{
+      TRANSFER_PEER, "source", NameOf(transport), std::to_string(kPages), std::to_string(kCell),
+      sink.transfer().address(), "1", "uncommitted"});
   REQUIRE(child->ReadLine() == "promised");
   while (sink.transfer().counters().chunks_received < 3)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -88,7 +95,7 @@ std::string CrcOf(TestPool& pool) {
 }
 
 TEST_CASE("a handoff to another process arrives whole") {
-  SourceHere source;
+  SourceHere source(GENERATE(KvTransport::kTcp, KvTransport::kShm));
   source.Start();
   const auto ended = source.node.Wait<HandoffEnded>();
   REQUIRE(ended.has_value());
@@ -98,7 +105,7 @@ TEST_CASE("a handoff to another process arrives whole") {
 }
 
 TEST_CASE("a handoff whose connections break in the middle goes on with what is missing") {
-  SourceHere source;
+  SourceHere source(GENERATE(KvTransport::kTcp, KvTransport::kShm));
   source.Start();
   Transfer& transfer = source.node.transfer();
   uint64_t n_breaks = 0;
@@ -126,7 +133,7 @@ TEST_CASE("a handoff whose connections break in the middle goes on with what is 
 }
 
 TEST_CASE("a sink killed in the middle ends the handoff at once, and a new one can follow") {
-  SourceHere source;
+  SourceHere source(GENERATE(KvTransport::kTcp, KvTransport::kShm));
   source.Start();
   const auto start = std::chrono::steady_clock::now();
   source.child.Signal(SIGKILL);
@@ -135,14 +142,14 @@ TEST_CASE("a sink killed in the middle ends the handoff at once, and a new one c
   CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
   CHECK(SecondsSince(start) < 1.5);
 
-  ChildProcess next({TRANSFER_PEER, "sink", std::to_string(kPages), std::to_string(kCell)});
+  ChildProcess next(SinkBy(source.by));
   source.node.transfer().Post(OpenHandoff{source.ticket, 2, next.ReadLine()});
   source.node.SendAndCommit(source.ticket, AllPages());
   CHECK(source.node.Wait<HandoffEnded>()->status.ok());
 }
 
 TEST_CASE("a sink that hangs is given up after the timeout") {
-  SourceHere source;
+  SourceHere source(GENERATE(KvTransport::kTcp, KvTransport::kShm));
   source.Start();
   source.child.Signal(SIGSTOP);
   const auto start = std::chrono::steady_clock::now();
@@ -153,10 +160,11 @@ TEST_CASE("a sink that hangs is given up after the timeout") {
 }
 
 TEST_CASE("a source killed in the middle gives the sink its pages back when it does not return") {
-  NodeOptions options = TestOptions(2);
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  NodeOptions options = OptionsBy(transport, 2);
   options.peer_timeout_ms = 1'000;
   UcxNode sink(options, kPages, {kCell, kCell});
-  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(sink);
+  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(transport, sink);
   const auto start = std::chrono::steady_clock::now();
   child->Signal(SIGKILL);
   const auto aborted = sink.Wait<HandoffAborted>();
@@ -168,8 +176,9 @@ TEST_CASE("a source killed in the middle gives the sink its pages back when it d
 }
 
 TEST_CASE("a sink that cancels in the middle ends the source in the other process") {
-  UcxNode sink(TestOptions(2), kPages, {kCell, kCell});
-  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(sink);
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  UcxNode sink(OptionsBy(transport, 2), kPages, {kCell, kCell});
+  const std::unique_ptr<ChildProcess> child = SourceInTheMiddle(transport, sink);
   sink.transfer().Post(CancelHandoff{{1, ~uint64_t{1}}, 1});
   CHECK(sink.Wait<HandoffAborted>()->status.code() == absl::StatusCode::kCancelled);
   CHECK(child->ReadLine() == "CANCELLED: cancelled");
@@ -181,7 +190,7 @@ TEST_CASE("a sink that cancels in the middle ends the source in the other proces
 #ifndef __SANITIZE_ADDRESS__  // the sanitizer's own handler counts there
 // An operator must see the signal; UCX's own handlers would print a backtrace and hide it.
 TEST_CASE("a crash is a plain crash") {
-  ChildProcess child({TRANSFER_PEER, "sink", "4", "64"});
+  ChildProcess child({TRANSFER_PEER, "sink", "tcp", "4", "64"});
   REQUIRE_FALSE(child.ReadLine().empty());
   child.Signal(SIGSEGV);
   CHECK(child.ReadLine().empty());
@@ -190,7 +199,9 @@ TEST_CASE("a crash is a plain crash") {
 #endif
 
 TEST_CASE("UCX says nothing where its handlers are off from the start, as in serve") {
-  ChildProcess child({"/usr/bin/env", "UCX_HANDLE_ERRORS=none", TRANSFER_PEER, "sink", "4", "64"});
+  const std::string transport = GENERATE("tcp", "shm");
+  ChildProcess child(
+      {"/usr/bin/env", "UCX_HANDLE_ERRORS=none", TRANSFER_PEER, "sink", transport, "4", "64"});
   CHECK(child.ReadLine().starts_with("127.0.0.1:"));  // its own first line, no warning
 }
 

@@ -1,4 +1,4 @@
-// Two Transfers over UCX (tcp) in one process.
+// Two Transfers over UCX in one process: by tcp, by shared memory, and by one each.
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -31,8 +31,10 @@ std::vector<int32_t> Pages(int32_t n) {
 TEST_CASE("a handoff over UCX moves every byte") {
   const int64_t cell = GENERATE(int64_t{48}, int64_t{4'000}, int64_t{200'000}, int64_t{1'500'000});
   const int64_t gap = GENERATE(int64_t{0}, int64_t{64});
-  UcxNode source(TestOptions(1), 9, {cell, cell, cell / 2}, gap);
-  UcxNode sink(TestOptions(2), 12, {cell, cell, cell / 2}, gap);
+  const KvTransport at_source = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  const KvTransport at_sink = GENERATE(KvTransport::kTcp, KvTransport::kShm, KvTransport::kAuto);
+  UcxNode source(OptionsBy(at_source, 1), 9, {cell, cell, cell / 2}, gap);
+  UcxNode sink(OptionsBy(at_sink, 2), 12, {cell, cell, cell / 2}, gap);
   REQUIRE(source.status().ok());
   REQUIRE(sink.status().ok());
   for (int32_t page = 0; page < 9; ++page) source.pool().FillPage(page, 3);
@@ -233,7 +235,8 @@ int PortOf(int socket) {
 TEST_CASE("packets of hosts that are not allowed do not reach UCX, those of workers do") {
   in_addr host{};
   ::inet_pton(AF_INET, "127.0.0.1", &host);
-  NodeOptions options[2] = {TestOptions(1), TestOptions(2)};
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  NodeOptions options[2] = {OptionsBy(transport, 1), OptionsBy(transport, 2)};
   const size_t before = ListenersAt(host).size();
   UcxNode open(options[0], 2, {64});
   REQUIRE(ListenersAt(host).size() == before + 2);
@@ -296,7 +299,9 @@ TEST_CASE("an address without a listener ends the handoff soon") {
 }
 
 TEST_CASE("both workers can be source and sink of each other at once") {
-  UcxNode a(TestOptions(1), 32, {30'000, 50'000}), b(TestOptions(2), 32, {30'000, 50'000});
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  UcxNode a(OptionsBy(transport, 1), 32, {30'000, 50'000});
+  UcxNode b(OptionsBy(transport, 2), 32, {30'000, 50'000});
   for (TransferNode* node : {&a, &b}) {
     LendPages lend;
     for (int32_t page = 0; page < 32; ++page) {
@@ -359,8 +364,9 @@ TEST_CASE("many handoffs through a small receive pool: all arrive, in the order 
 }
 
 TEST_CASE("cancels from both ends at random moments leave nothing behind") {
-  UcxNode source(TestOptions(1), 16, {100'000, 200'000}, 64);
-  UcxNode sink(TestOptions(2), 16, {100'000, 200'000}, 64);
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  UcxNode source(OptionsBy(transport, 1), 16, {100'000, 200'000}, 64);
+  UcxNode sink(OptionsBy(transport, 2), 16, {100'000, 200'000}, 64);
   for (int32_t page = 0; page < 16; ++page) source.pool().FillPage(page, 4);
   sink.LendAll();
   std::mt19937 random(7);
@@ -388,8 +394,10 @@ TEST_CASE("cancels from both ends at random moments leave nothing behind") {
 }
 
 TEST_CASE("starting and stopping leaks no descriptor and no thread") {
-  const auto round = [] {
-    UcxNode source(TestOptions(1), 4, {100'000}), sink(TestOptions(2), 4, {100'000});
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  const auto round = [transport] {
+    UcxNode source(OptionsBy(transport, 1), 4, {100'000});
+    UcxNode sink(OptionsBy(transport, 2), 4, {100'000});
     sink.LendAll();
     const Ticket ticket = MakeTicket(1, 2, 2, 2);
     source.Open(ticket, sink);
@@ -404,8 +412,9 @@ TEST_CASE("starting and stopping leaks no descriptor and no thread") {
 }
 
 TEST_CASE("a sink that stops in the middle ends the source's handoff and gives all pages back") {
-  UcxNode source(TestOptions(1), 8, {1'000'000, 1'000'000});
-  UcxNode sink(TestOptions(2), 8, {1'000'000, 1'000'000});
+  const KvTransport transport = GENERATE(KvTransport::kTcp, KvTransport::kShm);
+  UcxNode source(OptionsBy(transport, 1), 8, {1'000'000, 1'000'000});
+  UcxNode sink(OptionsBy(transport, 2), 8, {1'000'000, 1'000'000});
   sink.LendAll();
   const Ticket ticket = MakeTicket(1, 2, 8, 8);
   source.Open(ticket, sink);

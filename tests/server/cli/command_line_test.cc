@@ -141,6 +141,16 @@ TEST_CASE("benchmarks and serve have the same flags for the same things") {
         "flag --cache-dir was renamed to --model.weight_cache");
 }
 
+TEST_CASE("how KV travels is one of four words, for both kinds of worker") {
+  const auto line = Parse({"serve", "m", "--kvtransfer.transport=shm"});
+  CHECK(line->config.prefill.worker.transfer.transport == KvTransport::kShm);
+  CHECK(line->config.decode.worker.transfer.transport == KvTransport::kShm);
+  CHECK(Parse({"serve", "m"})->config.decode.worker.transfer.transport == KvTransport::kTcp);
+  CHECK(Error({"serve", "m", "--kvtransfer.transport=udp"}) ==
+        "--kvtransfer.transport: \"udp\" must be one of auto, tcp, rdma, shm");
+  CHECK(Parse({"bench", "transfer", "--transport", "shm"})->command == Command::kBench);
+}
+
 TEST_CASE("slips get a suggestion") {
   CHECK(Error({"serv"}) == "unexpected argument serv; did you mean baton serve?");
   CHECK(Error({"serve", "m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");

@@ -12,7 +12,8 @@
 {{- if and .Values.model.demo (not .Values.model.name) }}{{ $_ := unset $model "name" }}{{ end -}}
 {{- with .Values.model.hfCache }}{{ $_ := set $model "hf_cache" . }}{{ end -}}
 {{- $_ := set $model "weight_cache" "/cache/baton" -}}
-{{- $kv := dict "ports" (printf "%d-%d" (int .Values.kvtransfer.firstPort) (add (int .Values.kvtransfer.firstPort) 1)) -}}
+{{- $kv := dict "ports" (printf "%d-%d" (int .Values.kvtransfer.firstPort) (add (int .Values.kvtransfer.firstPort) 1))
+      "transport" .Values.kvtransfer.transport -}}
 {{- with .Values.kvtransfer.allowedCidrs }}{{ $_ := set $kv "allowed_cidrs" . }}{{ end -}}
 {{- with .Values.kvtransfer.trustedCidrs }}{{ $_ := set $kv "trusted_cidrs" (printf "127.0.0.0/8,%s" .) }}{{ end -}}
 {{- $cluster := dict "colocated" .Values.cluster.colocated "key_file" "/etc/baton/cluster-key/key"

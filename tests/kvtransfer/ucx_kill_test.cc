@@ -1,0 +1,129 @@
+// Either end of a handoff between two processes is killed at some moment, again and again: the
+// other end gives it up, hands over with the next process, and nothing stays behind in shared
+// memory. Three kills of each; "[thousand]": a thousand of each by shared memory, eight minutes.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "kvtransfer/protocol/crc32c.h"
+#include "tests/kvtransfer/process_view.h"
+#include "tests/kvtransfer/transfer_node.h"
+#include "tests/support/child_process.h"
+
+#include <catch2/catch.hpp>
+
+namespace baton {
+namespace {
+
+constexpr int32_t kPages = 16;
+constexpr int64_t kCell = 1 << 20;
+constexpr unsigned kHalf = kPages;  // of the chunks of a handoff
+
+std::vector<int32_t> AllPages() {
+  std::vector<int32_t> pages;
+  for (int32_t i = 0; i < kPages; ++i) pages.push_back(i);
+  return pages;
+}
+
+NodeOptions QuickOptions(KvTransport transport, Incarnation incarnation) {
+  NodeOptions options = OptionsBy(transport, incarnation);
+  options.peer_timeout_ms = 400;  // a killed source is awaited that long
+  return options;
+}
+
+std::vector<std::string> Sink(const char* transport) {
+  return {TRANSFER_PEER, "sink", transport, std::to_string(kPages), std::to_string(kCell)};
+}
+
+// One source here, whose sinks are killed.
+void KillSinks(KvTransport transport, int n_kills, std::mt19937& random) {
+  UcxNode source(QuickOptions(transport, 1), kPages, {kCell, kCell});
+  REQUIRE(source.status().ok());
+  uint32_t crc = 0;
+  for (int32_t page = 0; page < kPages; ++page) {
+    source.pool().FillPage(page, 8);
+    crc = ExtendCrc32c(crc, source.pool().page(page).data(), source.pool().page(page).size());
+  }
+  int n_cut = 0;
+  for (uint64_t n = 0; n <= static_cast<uint64_t>(n_kills); ++n) {
+    const bool is_last = n == static_cast<uint64_t>(n_kills);
+    ChildProcess child(Sink(NameOf(transport)));
+    const Ticket ticket = MakeTicket(n, 2, kPages, kPages);
+    source.transfer().Post(OpenHandoff{ticket, 2, child.ReadLine()});
+    source.SendAndCommit(ticket, AllPages());
+    if (!is_last) {
+      REQUIRE(source.Wait<HandoffPromised>().has_value());
+      for (const uint64_t at = source.transfer().counters().chunks_sent + random() % kHalf;
+           source.transfer().counters().chunks_sent < at;)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      child.Signal(SIGKILL);
+    }
+    const auto ended = source.Wait<HandoffEnded>(5'000);
+    INFO("kill " << n);
+    REQUIRE(ended.has_value());
+    n_cut += !ended->status.ok();
+    if (!is_last) continue;
+    REQUIRE(ended->status.ok());
+    CHECK(child.ReadLine() == std::to_string(crc));
+  }
+  CHECK(n_cut > 0);
+}
+
+// One sink here, whose sources are killed.
+void KillSources(KvTransport transport, int n_kills, std::mt19937& random) {
+  UcxNode sink(QuickOptions(transport, 2), kPages, {kCell, kCell});
+  REQUIRE(sink.status().ok());
+  sink.LendAll();
+  int n_cut = 0;
+  for (int n = 0; n <= n_kills; ++n) {
+    std::vector<std::string> words = {TRANSFER_PEER,         "source",
+                                      NameOf(transport),     std::to_string(kPages),
+                                      std::to_string(kCell), sink.transfer().address(),
+                                      std::to_string(n)};
+    const bool is_last = n == n_kills;
+    if (!is_last) words.push_back("uncommitted");
+    ChildProcess child(words);
+    REQUIRE(child.ReadLine() == "promised");
+    INFO("kill " << n);
+    if (!is_last) {
+      for (const uint64_t at = sink.transfer().counters().chunks_received + random() % kHalf;
+           sink.transfer().counters().chunks_received < at;)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      child.Signal(SIGKILL);
+      const auto aborted = sink.Wait<HandoffAborted>(5'000);
+      REQUIRE(aborted.has_value());
+      ++n_cut;
+      continue;
+    }
+    const auto arrived = sink.Wait<HandoffArrived>();
+    REQUIRE(arrived.has_value());
+    TestPool expected(kPages, {kCell, kCell});
+    for (int32_t i = 0; i < kPages; ++i) {
+      expected.FillPage(i, 8);
+      CHECK(SamePage(expected, i, sink.pool(), arrived->pages[size_t(i)]));
+    }
+  }
+  CHECK(n_cut == n_kills);
+}
+
+void KillEnds(KvTransport transport, bool is_sink, int n_kills) {
+  const int files = CountEntries("/dev/shm", "ucx");
+  std::mt19937 random(is_sink ? 11 : 12);
+  (is_sink ? KillSinks : KillSources)(transport, n_kills, random);
+  CHECK(CountEntries("/dev/shm", "ucx") == files);
+}
+
+TEST_CASE("an end that is killed leaves nothing in shared memory, and the next one is served") {
+  KillEnds(GENERATE(KvTransport::kTcp, KvTransport::kShm), GENERATE(true, false), 3);
+}
+
+TEST_CASE("a thousand sinks are killed", "[.][thousand]") {
+  KillEnds(KvTransport::kShm, true, 1'000);
+}
+
+TEST_CASE("a thousand sources are killed", "[.][thousand]") {
+  KillEnds(KvTransport::kShm, false, 1'000);
+}
+
+}  // namespace
+}  // namespace baton
