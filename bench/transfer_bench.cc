@@ -355,7 +355,8 @@ absl::Status RunTransferBench(const TransferBenchOptions& options) {
   PrintKernelTable(beside_tcp     ? absl::StrCat("KV transfer over UCX ", NameOf(options.transport),
                                                  " at ", options.host, "; limit: by tcp, in turns")
                    : options.macs ? "KV with MACs over UCX tcp on loopback; limit: without MACs"
-                                  : "KV transfer over UCX tcp on loopback; limit: bare TCP sockets",
+                                  : absl::StrCat("KV transfer over UCX tcp at ", options.host,
+                                                 "; limit: bare TCP sockets on loopback"),
                    results);
   if (options.json) PrintKernelJson("", results);
   return absl::OkStatus();

@@ -26,10 +26,10 @@ struct TransferBenchOptions {
 // transfer_<cell>: GB/s of handoffs with cells of that size, and cpu_<cell>: CPU seconds
 // of both ends together per GB (cpu_tcp: of the bare sockets). handoff_64k: milliseconds from OPEN
 // to HandoffArrived of a small one, median. Of these two the lower is the better.
-absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options);
 // With options.macs, instead: mac_<cell> and mac_10gbit_<cell>, GB/s of handoffs whose chunks have
 // MACs, and as their limits those of the same handoffs without; the latter over links that carry 10
 // Gbit/s.
+absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOptions& options);
 // beside_tcp_<cell>: GB/s of the best handoff by options.transport, and as its limit that by tcp;
 // gain_<cell>: how many times faster a handoff is than the one by tcp right before it, median; then
 // the CPU seconds of both. Handoffs by the two take turns, so that a busy machine is busy for both.

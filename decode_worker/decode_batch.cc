@@ -112,6 +112,7 @@ void DecodeBatch::On(const HandoffAborted& event, absl::Time) {
 }
 
 void DecodeBatch::Refuse(const DecodeRequest& request) {
+  if (request.epoch > 1) Cancel(request.request_id, request.epoch - 1);
   cancelled_.Add(request.request_id, request.epoch);
   effects_.emplace_back(
       TransferCommand(CancelHandoff{.ticket_id = request.ticket_id, .epoch = request.epoch}));

@@ -417,22 +417,28 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
     mended.first_token_seconds = 0;  // unknown: how much of the KV is there is not reported
     return mended;
   };
+  const auto n_broken = [&](const Candidate& c) {  // links, of the plan with this worker
+    const Plan mended = with(c.worker);
+    int n = 0;
+    for (const Candidate& from : candidates)
+      for (const Incarnation sink : mended.SinksOf(from.worker)) n += IsBroken(sink, from);
+    return n;
+  };
   const auto price = [&](const Candidate& c) {
     const Plan mended = with(c.worker);
-    int at_once = 0, n_broken = 0;
-    for (const Candidate& from : candidates)
-      for (const Incarnation sink : mended.SinksOf(from.worker)) n_broken += IsBroken(sink, from);
+    int at_once = 0;
     for (const Incarnation head : mended.HeadWorkers()) at_once += mended.TakesPagesAtOnce(head);
     const double queue_seconds = is_rank ? c.slice_ahead_seconds : 0;
     const double decode_seconds = c.room_wait_seconds + c.decode_seconds;
-    return std::tuple(n_broken, queue_seconds + (decodes ? decode_seconds : 0), at_once);
+    return std::tuple(n_broken(c), queue_seconds + (decodes ? decode_seconds : 0), at_once);
   };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates)
     if (can(c) && !has_part(c) && (best == nullptr || price(c) < price(*best))) best = &c;
   const Incarnation neighbour = is_rank ? NeighbourOf(relay, lost) : 0;
   for (const Candidate& c : candidates)
-    if (best == nullptr && c.worker == neighbour && can(c)) best = &c;
+    if (c.worker == neighbour && can(c) && (best == nullptr || n_broken(c) < n_broken(*best)))
+      best = &c;
   if (best == nullptr) return std::nullopt;
   return with(best->worker);
 }

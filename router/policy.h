@@ -171,8 +171,9 @@ struct Plan {
 // Returns `relay` with another of `candidates` in place of the rank or decode worker `lost`: of the
 // candidates without a part in the relay those with the fewest broken links, of these the one that
 // could begin soonest; among equals, one that keeps the order in which pages are taken. If there is
-// no such candidate, the rank before the lost one computes the lost rank's slices too, since it has
-// the KV before them; the second rank takes over from the first. Empty: none of them can.
+// no such candidate, or more links would be broken, the rank before the lost one computes the lost
+// rank's slices too, since it has the KV before them; the second rank takes over from the first.
+// Empty: none of them can.
 std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
                                   std::span<const Candidate> candidates);
 

@@ -25,10 +25,12 @@ std::string LineOf(const fs::path& file) {
   return line;
 }
 
+// Ascending; empty: the folder cannot be read, as that of a card that was just taken out.
 std::vector<fs::path> EntriesOf(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) entries.push_back(entry.path());
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    entries.push_back(it->path());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -47,10 +49,17 @@ int GidOf(const fs::path& port, const in_addr& host) {
   return -1;
 }
 
-bool Carries(const fs::path& port, const std::string& network_device) {
+// True if the port of the device is that of the network device: by its GIDs, or by the number that
+// a network device of a card with several ports has.
+bool Carries(const fs::path& device, const fs::path& port, const std::string& network_device) {
   for (const fs::path& file : EntriesOf(port / "gid_attrs" / "ndevs"))
     if (LineOf(file) == network_device) return true;
-  return false;
+  std::error_code error;
+  const fs::path interface = device / "device/net" / network_device;
+  if (!fs::exists(interface, error)) return false;
+  int number = 0, dev_port = 0;
+  return !absl::SimpleAtoi(LineOf(interface / "dev_port"), &dev_port) ||
+         !absl::SimpleAtoi(port.filename().string(), &number) || number == dev_port + 1;
 }
 
 }  // namespace
@@ -58,6 +67,7 @@ bool Carries(const fs::path& port, const std::string& network_device) {
 absl::StatusOr<RdmaPort> FindRdmaPort(const in_addr& host, const std::string& network_device,
                                       const std::string& root) {
   std::vector<std::string> seen;
+  absl::Status inactive;
   for (const fs::path& device : EntriesOf(root)) {
     for (const fs::path& port : EntriesOf(device / "ports")) {
       const std::string name =
@@ -65,17 +75,18 @@ absl::StatusOr<RdmaPort> FindRdmaPort(const in_addr& host, const std::string& ne
       seen.push_back(name);
       const int gid_index = GidOf(port, host);
       const bool is_infiniband = LineOf(port / "link_layer") == "InfiniBand";
-      if (gid_index < 0 && !(is_infiniband && (Carries(port, network_device) ||
-                                               fs::exists(device / "device/net" / network_device))))
+      if (gid_index < 0 && !(is_infiniband && Carries(device, port, network_device))) continue;
+      if (const std::string state = LineOf(port / "state"); !absl::StrContains(state, "ACTIVE")) {
+        inactive.Update(absl::FailedPreconditionError(
+            absl::StrCat("RDMA port ", name, " is not active (", state,
+                         "): look at cable, switch and subnet "
+                         "manager (tools/rdma_check.sh)")));
         continue;
-      if (const std::string state = LineOf(port / "state"); !absl::StrContains(state, "ACTIVE"))
-        return absl::FailedPreconditionError(absl::StrCat("RDMA port ", name, " is not active (",
-                                                          state,
-                                                          "): look at cable, switch and subnet "
-                                                          "manager (tools/rdma_check.sh)"));
+      }
       return RdmaPort{name, gid_index};
     }
   }
+  RETURN_IF_ERROR(inactive);
   char text[INET_ADDRSTRLEN] = "";
   ::inet_ntop(AF_INET, &host, text, sizeof(text));
   std::string devices;

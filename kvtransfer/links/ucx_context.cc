@@ -69,7 +69,7 @@ bool IsFree(sockaddr_in host, int port) {
 
 using UcxSettings = std::vector<std::pair<const char*, std::string>>;
 
-// Transport keys go without their prefix (1.13 ignores TCP_TX_SEG_SIZE and says so on stderr).
+// Keys of tcp go without their prefix (1.13 ignores TCP_TX_SEG_SIZE and says so on stderr).
 UcxSettings CommonSettings(const std::string& devices, PortRange ports) {
   return {
       {"NET_DEVICES", devices},          // else rendezvous stripes over every device
@@ -93,7 +93,7 @@ UcxSettings SettingsOf(KvTransport transport, const RdmaPort& rdma) {
   switch (transport) {
     case KvTransport::kRdma: {
       UcxSettings settings = {{"TLS", "rc,ud,tcp"}, {"RNDV_SCHEME", "get_zcopy"}};
-      if (rdma.gid_index >= 0) settings.emplace_back("GID_INDEX", absl::StrCat(rdma.gid_index));
+      if (rdma.gid_index >= 0) settings.emplace_back("IB_GID_INDEX", absl::StrCat(rdma.gid_index));
       return settings;
     }
     // Messages go by tcp, whose connection tells of a death, and chunks by CMA. With UCX's posix
@@ -101,7 +101,9 @@ UcxSettings SettingsOf(KvTransport transport, const RdmaPort& rdma) {
     case KvTransport::kShm:
       return {{"TLS", "cma,tcp"},
               {"RNDV_SCHEME", "get_zcopy"},
-              {"MEMORY_INVALIDATE", "y"}};  // else not for endpoints that must tell of a death
+              // Else not for endpoints that must tell of a death. CMA only claims it: a peer may go
+              // on reading pages that were given back; it throws away what it read, by its CRC.
+              {"MEMORY_INVALIDATE", "y"}};
     default:
       return {{"TLS", "tcp"}};
   }

@@ -61,6 +61,23 @@ TEST_CASE("the address of ib0 means the InfiniBand port that carries it, whose G
   CHECK(port->gid_index == -1);
 }
 
+TEST_CASE("of an InfiniBand card with two ports the one of the network device is taken") {
+  Devices devices;
+  for (const char* number : {"1", "2"}) {
+    const std::string port = std::string("mlx4_0/ports/") + number;
+    devices.Write(port + "/state", *number == '1' ? "1: DOWN" : "4: ACTIVE");
+    devices.Write(port + "/link_layer", "InfiniBand");
+  }
+  devices.Write("mlx4_0/device/net/ib4/dev_port", "0");
+  devices.Write("mlx4_0/device/net/ib5/dev_port", "1");
+  const auto second = devices.Find("192.168.9.5", "ib5");
+  INFO(second.status());
+  REQUIRE(second.ok());
+  CHECK(second->name == "mlx4_0:2");
+  CHECK(devices.Find("192.168.9.6", "ib4").status().code() ==
+        absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_CASE("an address of no device, and a port that is down, are refused by name") {
   Devices devices;
   const absl::Status foreign = devices.Find("10.20.0.4", "eth0").status();

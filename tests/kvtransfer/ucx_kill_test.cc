@@ -49,11 +49,12 @@ void KillSinks(KvTransport transport, int n_kills, std::mt19937& random) {
     const bool is_last = n == static_cast<uint64_t>(n_kills);
     ChildProcess child(Sink(NameOf(transport)));
     const Ticket ticket = MakeTicket(n, 2, kPages, kPages);
+    const uint64_t sent = source.transfer().counters().chunks_sent;
     source.transfer().Post(OpenHandoff{ticket, 2, child.ReadLine()});
     source.SendAndCommit(ticket, AllPages());
     if (!is_last) {
       REQUIRE(source.Wait<HandoffPromised>().has_value());
-      for (const uint64_t at = source.transfer().counters().chunks_sent + random() % kHalf;
+      for (const uint64_t at = sent + random() % kHalf;
            source.transfer().counters().chunks_sent < at;)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       child.Signal(SIGKILL);
@@ -82,11 +83,12 @@ void KillSources(KvTransport transport, int n_kills, std::mt19937& random) {
                                       std::to_string(n)};
     const bool is_last = n == n_kills;
     if (!is_last) words.push_back("uncommitted");
+    const uint64_t received = sink.transfer().counters().chunks_received;
     ChildProcess child(words);
     REQUIRE(child.ReadLine() == "promised");
     INFO("kill " << n);
     if (!is_last) {
-      for (const uint64_t at = sink.transfer().counters().chunks_received + random() % kHalf;
+      for (const uint64_t at = received + random() % kHalf;
            sink.transfer().counters().chunks_received < at;)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       child.Signal(SIGKILL);
@@ -107,13 +109,17 @@ void KillSources(KvTransport transport, int n_kills, std::mt19937& random) {
 }
 
 void KillEnds(KvTransport transport, bool is_sink, int n_kills) {
+  // UCX opens some descriptors once for a process.
+  REQUIRE(UcxNode(QuickOptions(transport, 3), kPages, {kCell, kCell}).status().ok());
   const int files = CountEntries("/dev/shm", "ucx");
+  const int descriptors = CountEntries("/proc/self/fd", "");
   std::mt19937 random(is_sink ? 11 : 12);
   (is_sink ? KillSinks : KillSources)(transport, n_kills, random);
   CHECK(CountEntries("/dev/shm", "ucx") == files);
+  CHECK(CountEntries("/proc/self/fd", "") == descriptors);
 }
 
-TEST_CASE("an end that is killed leaves nothing in shared memory, and the next one is served") {
+TEST_CASE("an end that is killed leaves no shared memory or descriptor, and the next is served") {
   KillEnds(GENERATE(KvTransport::kTcp, KvTransport::kShm), GENERATE(true, false), 3);
 }
 

@@ -411,8 +411,10 @@ TEST_CASE("a lost worker of a relay is replaced over links that are whole, if th
   CHECK(replaced(1) == 3);
   candidates[4].broken_to = {2, 3, 8};
   candidates[6].broken_to = {5};  // from 9 to the next rank
-  CHECK(replaced(6) == 8);
+  CHECK(replaced(6) == 7);        // which needs no link for it
   CHECK(replaced(1) == 2);
+  candidates[4].max_slice_tokens = 20;  // fewer than those of 6
+  CHECK(replaced(6) == 8);
 }
 
 TEST_CASE("prefill work is priced by what a worker's steps cost it") {

@@ -158,10 +158,20 @@ TEST_CASE("a draining worker keeps no KV of what it refuses, in whatever order t
   CHECK(rig.pool->held() == static_cast<int>(rig.lent.size()));
   REQUIRE(rig.ends.size() == 1);  // the refusal alone
   CHECK(rig.ends[0].fault == PartFault::kDraining);
-  CHECK(std::ranges::count_if(rig.commands, [](const TransferCommand& command) {
-          const auto* cancel = std::get_if<CancelHandoff>(&command);
-          return cancel != nullptr && cancel->ticket_id == kSequenceTicket;
-        }) == 1);
+  const auto n_cancelled = [&rig](const TicketId& ticket) {
+    return std::ranges::count_if(rig.commands, [&](const TransferCommand& command) {
+      const auto* cancel = std::get_if<CancelHandoff>(&command);
+      return cancel != nullptr && cancel->ticket_id == ticket;
+    });
+  };
+  CHECK(n_cancelled(kSequenceTicket) == 1);
+  CHECK(n_cancelled(kInflowTicket) == 0);
+  request.request_id = 8;  // a later attempt at what is expected: the earlier one is over
+  request.epoch = 2;
+  rig.Say(request);
+  rig.Turns();
+  CHECK(n_cancelled(kInflowTicket) == 1);
+  CHECK(rig.core->metrics().load.decode_waiting == 0);
 }
 
 TEST_CASE("a slice goes on plane by plane") {

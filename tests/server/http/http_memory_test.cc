@@ -37,7 +37,8 @@ TEST_CASE("what a crowd held goes back to the system when it has gone") {
   const double peak = ResidentMiB();
   CHECK(peak > before + 15);
   crowd.clear();
-  CHECK(rig.WaitFor([&] { return ResidentMiB() < peak - 10; }));
+  // All but up to 8 MiB, which a server keeps (kReturnedAtOnce), and what is in pieces.
+  CHECK(rig.WaitFor([&] { return ResidentMiB() < peak - 5; }));
 }
 
 }  // namespace baton

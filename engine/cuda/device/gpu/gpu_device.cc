@@ -10,6 +10,8 @@ namespace baton {
 namespace {
 
 constexpr int32_t kOutOfMemory = 2;  // cudaErrorMemoryAllocation
+// cudaErrorOperatingSystem: memory of the host that may not be pinned.
+constexpr int32_t kOperatingSystem = 304;
 
 }  // namespace
 
@@ -88,7 +90,8 @@ absl::StatusOr<std::byte*> GpuDevice::Take(bool is_pinned, int64_t bytes, std::s
   void* made = nullptr;
   const int32_t error =
       is_pinned ? api_.allocate_pinned(bytes, &made) : api_.allocate(bytes, &made);
-  if (error != 0 && error != kOutOfMemory)
+  const bool has_none = error == kOutOfMemory || (is_pinned && error == kOperatingSystem);
+  if (error != 0 && !has_none)
     return Check(error, absl::StrFormat("taking memory for %s", std::string(what)));
   if (error != 0) {
     constexpr double kMiB = 1 << 20;
