@@ -440,6 +440,19 @@ TEST_CASE("an engine thread and a link thread share a device that is a thread") 
   CHECK(p.device.work().counts().blocking_calls == 0);
 }
 
+TEST_CASE("a host thread may block before the device's thread has begun to run") {
+  for (int i = 0; i < 300; ++i) {
+    DeviceProgram p({.pace = {.usual_ns = 1'000, .late_ns = 1'000}});
+    std::byte* const page = p.OnDevice("page");
+    REQUIRE(p.device.Fill(p.compute, page, 0, kBytes).ok());
+    const DeviceEvent done = p.device.NewEvent();
+    REQUIRE(p.device.Record(done, p.compute).ok());
+    DeviceThread device(p.device);
+    p.device.Synchronize(done);
+    CHECK(p.device.reached(done));
+  }
+}
+
 TEST_CASE(
     "a host thread that blocks is woken when its event is reached, and when the device is lost") {
   for (const uint64_t lost_at : {uint64_t{0}, uint64_t{30}}) {

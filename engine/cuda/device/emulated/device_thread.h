@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <latch>
 #include <thread>
 
 #include "engine/cuda/device/emulated/emulated_device.h"
@@ -13,7 +14,8 @@ namespace baton {
 class DeviceThread {
  public:
   explicit DeviceThread(EmulatedDevice& device)
-      : work_(device.work()), thread_([this] { work_.Serve(); }) {
+      : work_(device.work()), thread_([this] { work_.Serve(begun_); }) {
+    begun_.wait();
     ::pthread_setname_np(thread_.native_handle(), "device");
   }
   ~DeviceThread() {
@@ -25,6 +27,7 @@ class DeviceThread {
 
  private:
   DeviceWork& work_;
+  std::latch begun_{1};
   std::thread thread_;
 };
 

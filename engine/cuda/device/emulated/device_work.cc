@@ -325,10 +325,11 @@ void DeviceWork::AdvanceTo(int64_t ns) {
   now_ = std::max(now_, ns);
 }
 
-void DeviceWork::Serve() {
+void DeviceWork::Serve(std::latch& begun) {
   Lock lock(mutex_);
   BATON_CHECK(!is_served_);
   is_served_ = true;
+  begun.count_down();
   const absl::Time start = MonotonicNow() - absl::Nanoseconds(now_);
   while (!is_stopping_) {
     now_ = std::max(now_, absl::ToInt64Nanoseconds(MonotonicNow() - start));

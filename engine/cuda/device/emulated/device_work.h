@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -75,8 +76,8 @@ class DeviceWork {
   std::optional<int64_t> NextAt();
   // Executes what ends until then.
   void AdvanceTo(int64_t ns);
-  // Executes in real time until Stop is called.
-  void Serve();
+  // Executes in real time until Stop is called. `begun`: from then on others wait for this thread.
+  void Serve(std::latch& begun);
   void Stop();
   Counts counts() const;
 
