@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "bench/median.h"
 #include "common/clock.h"
 #include "engine/kv/kv_arena.h"
 #include "kvtransfer/links/ucx_link.h"
@@ -256,12 +257,6 @@ absl::StatusOr<CellSpeed> MeasureHandoffs(int64_t cell_bytes, const TransferBenc
   for (int n = 0; n < 2 || SecondsSince(begin) < options.seconds; ++n)
     RETURN_IF_ERROR(measured.HandOverOnce().status());
   return measured.Best();
-}
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 absl::Status MeasureCell(int64_t cell_bytes, const TransferBenchOptions& options, double limit,

@@ -420,8 +420,9 @@ std::optional<Plan> ReplaceWorker(const Plan& relay, Incarnation lost,
   const auto n_broken = [&](const Candidate& c) {  // links, of the plan with this worker
     const Plan mended = with(c.worker);
     int n = 0;
-    for (const Candidate& from : candidates)
-      for (const Incarnation sink : mended.SinksOf(from.worker)) n += IsBroken(sink, from);
+    for (const Incarnation worker : mended.PrefillWorkers())
+      if (const Candidate* const from = CandidateOf(candidates, worker); from != nullptr)
+        for (const Incarnation sink : mended.SinksOf(worker)) n += IsBroken(sink, *from);
     return n;
   };
   const auto price = [&](const Candidate& c) {

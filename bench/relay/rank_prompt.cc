@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "bench/median.h"
 #include "bench/relay/rank_stage.h"
 #include "bench/synthetic_prompt.h"
 #include "common/check.h"
@@ -264,9 +265,7 @@ void RankPrompt::DescribeLayers(RankDone* done) {
   done->projections = projections_;
   if (layer_seconds_.empty()) return;
   done->layers = std::accumulate(layer_seconds_.begin(), layer_seconds_.end(), 0.0);
-  const auto middle = layer_seconds_.begin() + std::ssize(layer_seconds_) / 2;
-  std::nth_element(layer_seconds_.begin(), middle, layer_seconds_.end());
-  done->median_layer = *middle;
+  done->median_layer = MedianOf(layer_seconds_);
 }
 
 std::span<const float> RankPrompt::Logits() const {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "bench/median.h"
 #include "bench/relay/cost_measurement.h"
 #include "bench/relay/relay_result.h"
 #include "bench/relay/relay_schemes.h"
@@ -28,11 +29,6 @@ constexpr int kFitRounds = 3;
 // The effect of noise in the paper: min share for TSP, max share for the chains.
 constexpr double kTspNoise = 0.1, kChainNoise = 0.037;
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 double Min(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
@@ -148,10 +144,11 @@ class Measurement {
       }
       absl::StrAppendFormat(
           &table, "%-9s %-18s %9.4f %9.4f %9.4f %8.3f %9.4f %9.2f %10s %10s %9s  %-15s  %s\n",
-          kMeasured, turn.name(), Min(samples.first_token), Median(samples.first_token),
-          samples.predicted, OneSeconds() / Min(samples.first_token), Median(samples.waited),
+          kMeasured, turn.name(), Min(samples.first_token), MedianOf(samples.first_token),
+          samples.predicted, OneSeconds() / Min(samples.first_token), MedianOf(samples.waited),
           static_cast<double>(samples.bytes_sent) / 1e6,
-          samples.kv_complete.empty() ? "-" : absl::StrFormat("%+.4f", Median(samples.kv_complete)),
+          samples.kv_complete.empty() ? "-"
+                                      : absl::StrFormat("%+.4f", MedianOf(samples.kv_complete)),
           Megabytes(samples.kv_bytes), Megabytes(samples.peak_memory), absl::StrJoin(computed, "/"),
           absl::StrJoin(scheme.cuts(), " "));
     }
@@ -168,7 +165,7 @@ class Measurement {
       const double complete =
           samples.kv_complete.empty()
               ? 0
-              : Min(samples.first_token) + std::max(0.0, Median(samples.kv_complete));
+              : Min(samples.first_token) + std::max(0.0, MedianOf(samples.kv_complete));
       results->push_back({kMeasured, shape, turn.name(), link_, rig_.ranks(),
                           static_cast<double>(options_.tokens), Min(samples.first_token), complete,
                           std::vector<double>(scheme.cuts().begin(), scheme.cuts().end())});
@@ -239,7 +236,7 @@ class Measurement {
           cost_.cluster.cost.kv_bytes * options_.tokens / cost_.cluster.link.bytes_per_second;
       claims->push_back({kMeasured, "push",
                          "KV complete after the first token, in transfers of one layer, " + where,
-                         Median(pushed->second.kv_complete) / layer, false, 1});
+                         MedianOf(pushed->second.kv_complete) / layer, false, 1});
     }
   }
 
@@ -267,7 +264,7 @@ class Measurement {
     const std::vector<double>& quiet = samples_.at(scheme).first_token;
     std::vector<double> longer = samples_.at(Turn{scheme, true}.name()).first_token;
     for (size_t i = 0; i < longer.size(); ++i) longer[i] = longer[i] / quiet[i] - 1;
-    return Median(longer);
+    return MedianOf(longer);
   }
   void AddNoiseClaims(const std::string& where, std::vector<RelayClaim>* claims) const {
     const LinkNoise& noise = rig_.options().pace.noise;
@@ -285,8 +282,8 @@ class Measurement {
                turn.scheme, noise.workers, noise.factor, noise.period * 1e3, where),
            LongerByNoise(turn.scheme), is_tsp, is_tsp ? kTspNoise : kChainNoise,
            absl::StrFormat("simulated %+.4f; waited %.3g s for KV, %.3g s without noise", simulated,
-                           Median(samples_.at(turn.name()).waited),
-                           Median(samples_.at(turn.scheme).waited))});
+                           MedianOf(samples_.at(turn.name()).waited),
+                           MedianOf(samples_.at(turn.scheme).waited))});
     }
   }
   void AddMemoryClaim(const std::string& where, std::vector<RelayClaim>* claims) const {

@@ -101,8 +101,8 @@ UcxSettings SettingsOf(KvTransport transport, const RdmaPort& rdma) {
     case KvTransport::kShm:
       return {{"TLS", "cma,tcp"},
               {"RNDV_SCHEME", "get_zcopy"},
-              // Else not for endpoints that must tell of a death. CMA only claims it: a peer may go
-              // on reading pages that were given back; it throws away what it read, by its CRC.
+              // Endpoints that must tell of a death take CMA only with this. CMA just claims it: a
+              // peer may go on reading pages that were given back; its CRC throws that away.
               {"MEMORY_INVALIDATE", "y"}};
     default:
       return {{"TLS", "tcp"}};

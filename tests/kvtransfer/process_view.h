@@ -3,7 +3,10 @@
 
 #include <dirent.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace baton {
 
@@ -17,6 +20,14 @@ inline int CountEntries(const std::string& folder, const std::string& prefix = "
   return n;
 }
 inline int CountDescriptors() { return CountEntries("/proc/self/fd"); }
-inline int CountThreads() { return CountEntries("/proc/self/task"); }
+// Counts until the number stays: the kernel shows a thread for a moment after it was joined.
+inline int CountThreads() {
+  int before = -1, n = CountEntries("/proc/self/task");
+  while (n != before) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    before = std::exchange(n, CountEntries("/proc/self/task"));
+  }
+  return n;
+}
 
 }  // namespace baton

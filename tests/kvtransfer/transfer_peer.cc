@@ -1,9 +1,8 @@
-// The other process of ucx_process_test.cc and ucx_kill_test.cc.
-//   transfer_peer sink TRANSPORT PAGES CELL_BYTES            lends its pages, prints its address
+// The other process of ucx_process_test.cc and ucx_kill_test.cc (peer_process.h).
+//   transfer_peer sink TRANSPORT PAGES CELL_BYTES              lends its pages, prints its address
 //   transfer_peer source TRANSPORT PAGES CELL_BYTES ADDRESS N  hands all its pages to the sink
-//   there,
-//                                                              with the Nth ticket
-//   ... N uncommitted                              the same without COMMIT: cannot end by itself
+//                                                              there, with the Nth ticket
+//   ... N uncommitted   the same without COMMIT: cannot end by itself
 // Both have two planes, say what happened line by line, and leave when their input is closed.
 // Incarnations: the source is 1, the sink 2.
 #include <sys/prctl.h>

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kvtransfer/protocol/crc32c.h"
+#include "tests/kvtransfer/peer_process.h"
 #include "tests/kvtransfer/process_view.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/child_process.h"
@@ -19,20 +20,10 @@ constexpr int32_t kPages = 16;
 constexpr int64_t kCell = 1 << 20;
 constexpr unsigned kHalf = kPages;  // of the chunks of a handoff
 
-std::vector<int32_t> AllPages() {
-  std::vector<int32_t> pages;
-  for (int32_t i = 0; i < kPages; ++i) pages.push_back(i);
-  return pages;
-}
-
 NodeOptions QuickOptions(KvTransport transport, Incarnation incarnation) {
   NodeOptions options = OptionsBy(transport, incarnation);
   options.peer_timeout_ms = 400;  // a killed source is awaited that long
   return options;
-}
-
-std::vector<std::string> Sink(const char* transport) {
-  return {TRANSFER_PEER, "sink", transport, std::to_string(kPages), std::to_string(kCell)};
 }
 
 // One source here, whose sinks are killed.
@@ -47,11 +38,11 @@ void KillSinks(KvTransport transport, int n_kills, std::mt19937& random) {
   int n_cut = 0;
   for (uint64_t n = 0; n <= static_cast<uint64_t>(n_kills); ++n) {
     const bool is_last = n == static_cast<uint64_t>(n_kills);
-    ChildProcess child(Sink(NameOf(transport)));
+    ChildProcess child(SinkCommand(transport, kPages, kCell));
     const Ticket ticket = MakeTicket(n, 2, kPages, kPages);
     const uint64_t sent = source.transfer().counters().chunks_sent;
     source.transfer().Post(OpenHandoff{ticket, 2, child.ReadLine()});
-    source.SendAndCommit(ticket, AllPages());
+    source.SendAndCommit(ticket, AllPages(kPages));
     if (!is_last) {
       REQUIRE(source.Wait<HandoffPromised>().has_value());
       for (const uint64_t at = sent + random() % kHalf;
@@ -77,14 +68,10 @@ void KillSources(KvTransport transport, int n_kills, std::mt19937& random) {
   sink.LendAll();
   int n_cut = 0;
   for (int n = 0; n <= n_kills; ++n) {
-    std::vector<std::string> words = {TRANSFER_PEER,         "source",
-                                      NameOf(transport),     std::to_string(kPages),
-                                      std::to_string(kCell), sink.transfer().address(),
-                                      std::to_string(n)};
     const bool is_last = n == n_kills;
-    if (!is_last) words.push_back("uncommitted");
     const uint64_t received = sink.transfer().counters().chunks_received;
-    ChildProcess child(words);
+    ChildProcess child(SourceCommand(transport, kPages, kCell, sink.transfer().address(),
+                                     static_cast<uint64_t>(n), is_last));
     REQUIRE(child.ReadLine() == "promised");
     INFO("kill " << n);
     if (!is_last) {

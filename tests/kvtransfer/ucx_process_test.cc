@@ -6,6 +6,7 @@
 
 #include "kvtransfer/links/ucx_link.h"
 #include "kvtransfer/protocol/crc32c.h"
+#include "tests/kvtransfer/peer_process.h"
 #include "tests/kvtransfer/transfer_node.h"
 #include "tests/support/child_process.h"
 #include "tests/support/tapped_link.h"
@@ -18,20 +19,10 @@ namespace {
 constexpr int32_t kPages = 64;
 constexpr int64_t kCell = 1 << 20;  // 128 MiB in total: long enough to be interrupted
 
-std::vector<int32_t> AllPages() {
-  std::vector<int32_t> pages;
-  for (int32_t i = 0; i < kPages; ++i) pages.push_back(i);
-  return pages;
-}
-
-std::vector<std::string> SinkBy(KvTransport transport) {
-  return {TRANSFER_PEER, "sink", NameOf(transport), std::to_string(kPages), std::to_string(kCell)};
-}
-
 struct SourceHere {
   explicit SourceHere(KvTransport transport)
       : by(transport),
-        child(SinkBy(transport)),
+        child(SinkCommand(transport, kPages, kCell)),
         node(
             [this](const NodeOptions& options, const PoolView& pool, auto on_event) {
               return Transfer::StartOver([this] { return MakeTappedUcxLink(); }, options,
@@ -50,7 +41,7 @@ struct SourceHere {
   void Start() {
     node.transfer().Post(OpenHandoff{ticket, 2, address});
     REQUIRE(node.Wait<HandoffPromised>().has_value());
-    node.SendAndCommit(ticket, AllPages());
+    node.SendAndCommit(ticket, AllPages(kPages));
     while (node.transfer().counters().chunks_sent < 12)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -73,9 +64,8 @@ struct SourceHere {
 std::unique_ptr<ChildProcess> SourceInTheMiddle(KvTransport transport, UcxNode& sink) {
   REQUIRE(sink.status().ok());
   sink.LendAll();
-  auto child = std::make_unique<ChildProcess>(std::vector<std::string>{
-      TRANSFER_PEER, "source", NameOf(transport), std::to_string(kPages), std::to_string(kCell),
-      sink.transfer().address(), "1", "uncommitted"});
+  auto child = std::make_unique<ChildProcess>(
+      SourceCommand(transport, kPages, kCell, sink.transfer().address(), 1, false));
   REQUIRE(child->ReadLine() == "promised");
   while (sink.transfer().counters().chunks_received < 3)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -142,9 +132,9 @@ TEST_CASE("a sink killed in the middle ends the handoff at once, and a new one c
   CHECK(ended->status.code() == absl::StatusCode::kUnavailable);
   CHECK(SecondsSince(start) < 1.5);
 
-  ChildProcess next(SinkBy(source.by));
+  ChildProcess next(SinkCommand(source.by, kPages, kCell));
   source.node.transfer().Post(OpenHandoff{source.ticket, 2, next.ReadLine()});
-  source.node.SendAndCommit(source.ticket, AllPages());
+  source.node.SendAndCommit(source.ticket, AllPages(kPages));
   CHECK(source.node.Wait<HandoffEnded>()->status.ok());
 }
 

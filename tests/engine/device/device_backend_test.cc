@@ -2,9 +2,6 @@
 // engine, for every family, at every depth, with graphs and without, whatever order of operations a
 // seed draws; and no wait is missing.
 
-#include <condition_variable>
-#include <mutex>
-
 #include "engine/cuda/device/emulated/device_thread.h"
 #include "engine/cuda/device/metadata_block.h"
 #include "tests/engine/device/emulated_engine.h"
@@ -154,18 +151,7 @@ TEST_CASE("an engine thread sleeps until the thread of a device wakes it") {
   Emulated e(engine, options, {.depth = 2});
   {
     DeviceThread thread(e.device);
-    std::mutex mutex;
-    std::condition_variable woken;
-    StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) {
-      bool is_woken = false;
-      e.backend->WakeAt(fence, [&] {
-        const std::lock_guard lock(mutex);
-        is_woken = true;
-        woken.notify_one();
-      });
-      std::unique_lock lock(mutex);
-      woken.wait(lock, [&] { return is_woken; });
-    });
+    StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) { SleepUntil(*e.backend, fence); });
     const std::vector<DrivenResult> results = driver.Run(Requests(e.backend->model().vocab));
     CHECK(IsWhole(results, expected));
     CHECK(Difference(results, expected) == "");

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <vector>
@@ -30,6 +32,20 @@ struct DrivenResult {
   std::vector<SampledToken> sampled;
   std::map<int, PromptLogprob> scored;  // by position
 };
+
+// Waits for the fence as an engine thread does, asleep.
+inline void SleepUntil(Backend& backend, Fence fence) {
+  std::mutex mutex;
+  std::condition_variable woken;
+  bool is_woken = false;
+  backend.WakeAt(fence, [&] {
+    const std::lock_guard lock(mutex);
+    is_woken = true;
+    woken.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  woken.wait(lock, [&] { return is_woken; });
+}
 
 class StepDriver {
  public:

@@ -5,6 +5,7 @@
 // then).
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <random>
 
 #include "engine/cuda/device/gpu/gpu_device.h"
@@ -264,41 +265,35 @@ TEST_CASE("weights lie on the GPU as kernels read them") {
   }
 }
 
-TEST_CASE("weights that do not fit are told, and nothing stays") {
+// Loads a model's weights where `lack` makes memory short, in each order: what lacks is told by a
+// message with `told`, the device goes on, and nothing stays.
+void CheckLack(const std::string& name, const char* told,
+               const std::function<void(HostCuda&)>& lack) {
   EngineOptions options;
-  const LoadedModel model = Opened("llama32", &options);
+  const LoadedModel model = Opened(name, &options);
   for (const uint64_t seed : kOrders) {
     INFO("order " << seed);
     HostCuda cuda(seed);
-    cuda.total_bytes = 600'000;
+    lack(cuda);
     {
       GpuDevice device(cuda.api(), 0);
       const auto weights = GpuWeights::Load(
           device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
       CHECK(absl::IsResourceExhausted(weights.status()));
-      CHECK_THAT(std::string(weights.status().message()), Contains("weights"));
+      CHECK_THAT(std::string(weights.status().message()), Contains(told));
+      CHECK_FALSE(device.lost().has_value());
     }
     CheckAllGiven(cuda);
   }
 }
 
+TEST_CASE("weights that do not fit are told, and nothing stays") {
+  CheckLack("llama32", "weights", [](HostCuda& cuda) { cuda.total_bytes = 600'000; });
+}
+
 TEST_CASE("pinned memory that is refused is told, and nothing stays") {
-  EngineOptions options;
-  const LoadedModel model = Opened("llama2", &options);
-  for (const uint64_t seed : kOrders) {
-    INFO("order " << seed);
-    HostCuda cuda(seed);
-    cuda.FailAt("allocate_pinned", HostCuda::kOutOfMemory);
-    {
-      GpuDevice device(cuda.api(), 0);
-      const auto weights = GpuWeights::Load(
-          device, model, KvLayout::For(model.desc, KvType::kBf16Rows, 64), nullptr, nullptr);
-      CHECK(absl::IsResourceExhausted(weights.status()));
-      CHECK_THAT(std::string(weights.status().message()), Contains("pinned memory of the host"));
-      CHECK_FALSE(device.lost().has_value());
-    }
-    CheckAllGiven(cuda);
-  }
+  CheckLack("llama2", "pinned memory of the host",
+            [](HostCuda& cuda) { cuda.FailAt("allocate_pinned", HostCuda::kOutOfMemory); });
 }
 
 TEST_CASE("what GPUs do not compute is refused by name before weights are read") {

@@ -3,11 +3,9 @@
 // graph, slice or order. A program for machines with a GPU, not a test of ctest.
 //   baton_gpu_engine_check PLUGIN [options of Catch2]
 
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -100,22 +98,8 @@ TEST_CASE("logits are near those of the CPU's engine", "[cpu]") {
   }
 }
 
-// A wait for the GPU as an engine thread has it.
-void WaitFor(Backend& backend, Fence fence) {
-  std::mutex mutex;
-  std::condition_variable woken;
-  bool is_woken = false;
-  backend.WakeAt(fence, [&] {
-    const std::lock_guard lock(mutex);
-    is_woken = true;
-    woken.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  woken.wait(lock, [&] { return is_woken; });
-}
-
 std::vector<DrivenResult> Driven(Backend& backend, uint64_t seed, int n_pages) {
-  StepDriver driver(backend, n_pages, seed, [&](Fence fence) { WaitFor(backend, fence); });
+  StepDriver driver(backend, n_pages, seed, [&](Fence fence) { SleepUntil(backend, fence); });
   driver.StopIf([&] { return backend.lost().has_value(); });
   std::vector<DrivenResult> results = driver.Run(Requests(backend.model().vocab));
   const auto lost = backend.lost();

@@ -5,8 +5,6 @@
 
 #include <array>
 #include <catch2/catch.hpp>
-#include <condition_variable>
-#include <mutex>
 #include <numeric>
 
 #include "engine/cuda/device/gpu/gpu_device.h"
@@ -400,18 +398,7 @@ TEST_CASE("an engine on a GPU is served by a thread") {
     LateEngine e(cuda, engine, {.depth = 2});
     const HostCudaThread thread(cuda.streams());
     {
-      std::mutex mutex;
-      std::condition_variable woken;
-      StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) {
-        bool is_woken = false;
-        e.backend->WakeAt(fence, [&] {
-          const std::lock_guard lock(mutex);
-          is_woken = true;
-          woken.notify_one();
-        });
-        std::unique_lock lock(mutex);
-        woken.wait(lock, [&] { return is_woken; });
-      });
+      StepDriver driver(*e.backend, kPages, 1, [&](Fence fence) { SleepUntil(*e.backend, fence); });
       const std::vector<DrivenResult> results = driver.Run(Requests(e.backend->model().vocab));
       CHECK(IsWhole(results, expected));
       CHECK(Difference(results, expected) == "");
