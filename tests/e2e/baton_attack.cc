@@ -1,14 +1,17 @@
 // baton_attack: measures the effect of misbehaving clients on others, with real processes. Before
 // and during each attack (attacks.h) eight streams run, and another client asks for the list of
 // models again and again. Prints the router's memory, the gaps between tokens, and the latency.
-// The attacker has the same cores, so there is a control before: the same streams and client on
-// Baton, while the attack goes to another server (bare_server.h). It decides nothing.
-//   baton_attack [--seconds S] [--attack NAME]   in turns: S seconds alone, S control, S attacked
+// The attacker stands for another host, so it has what time these cores have left (SCHED_IDLE); yet
+// its sockets are here, so there is a control: the same streams and client on Baton, while the
+// attack goes to another server (bare_server.h). It decides nothing.
+//   baton_attack [--rounds R] [--seconds S] [--attack NAME]   R times in turns: S seconds alone, S
+//                                                             control, S attacked
 //   baton_attack --short                         sizes and times of CI; memory and answers alone
 //   baton_attack --bare-server BYTES            is that other server; pages of so many bytes
 // Exit status 1: a stream or a request failed; the memory grew by more than 64 MiB above idle; or,
 // not with --short, the p99 gap is more than 1.2 times that before the attack, or the p99 latency
 // of others is more than 5 ms longer.
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tests/e2e/attacks.h"
 #include "tests/e2e/bare_server.h"
@@ -36,7 +40,8 @@ constexpr int kStreams = 8, kStreamTokens = 3000;
 constexpr double kMaxMemory = 64, kMaxGapRatio = 1.2, kMaxAdded = 5;  // MiB; ratio of p99; ms
 
 struct Wishes {
-  absl::Duration turn = absl::Seconds(20);
+  absl::Duration turn = absl::Seconds(4);
+  int rounds = 5;  // p99 of a turn differs by a fifth from the next one's
   int scale = 1;
   bool is_short = false;
   std::string only{};  // name of an attack; empty: all
@@ -58,10 +63,35 @@ double MemoryMiB(pid_t pid) {
   return 0;
 }
 
+// Connections that the router has taken since it began.
+double ConnectionsOf(const HttpClient& client) {
+  const std::string name = "baton_http_connections_total{";
+  const auto page = client.Get("/metrics");
+  double sum = 0;
+  if (!page.ok()) return 0;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(page->body, '\n')))
+    if (line.starts_with(name)) sum += std::atof(line.c_str() + line.rfind(' '));
+  return sum;
+}
+
 struct Turn {
   std::vector<double> gaps, latencies;  // ms, ascending
   double memory = 0;                    // MiB, the most
   int n_failed = 0;
+
+  void Add(const Turn& turn) {
+    AddSorted(turn.gaps, &gaps);
+    AddSorted(turn.latencies, &latencies);
+    memory = std::max(memory, turn.memory);
+    n_failed += turn.n_failed;
+  }
+
+ private:
+  static void AddSorted(const std::vector<double>& some, std::vector<double>* all) {
+    const auto middle = static_cast<ptrdiff_t>(all->size());
+    all->insert(all->end(), some.begin(), some.end());
+    std::inplace_merge(all->begin(), all->begin() + middle, all->end());
+  }
 };
 
 double Quantile(const std::vector<double>& sorted, double q) {
@@ -127,7 +157,11 @@ Turn Run(const HttpClient& client, pid_t router, absl::Duration duration) {
 Turn RunBeside(const Attack& attack, const AttackTarget& target, const HttpClient& client,
                pid_t router, absl::Duration duration) {
   std::atomic<bool> over = false;
-  std::thread attacker([&] { attack.run(target, over); });
+  std::thread attacker([&] {
+    const sched_param none{};
+    ::sched_setscheduler(0, SCHED_IDLE, &none);
+    attack.run(target, over);
+  });
   Turn turn = Run(client, router, duration);
   over = true;
   attacker.join();
@@ -157,10 +191,15 @@ bool Try(const Attack& attack, const Wishes& wishes, const ServedBaton& served, 
   const pid_t router = served.Child("router");
   AttackTarget target{.port = served.url().port, .scale = wishes.scale};
   target.worker_ports = WorkerPorts(served.log());
-  const Turn alone = Run(client, router, wishes.turn);
-  const Turn control =
-      wishes.is_short ? Turn{} : RunControl(attack, target, client, router, wishes.turn);
-  const Turn beside = RunBeside(attack, target, client, router, wishes.turn);
+  Turn alone, control, beside;
+  double n_taken = 0;  // connections during the attack
+  for (int i = 0; i < wishes.rounds; ++i) {
+    alone.Add(Run(client, router, wishes.turn));
+    if (!wishes.is_short) control.Add(RunControl(attack, target, client, router, wishes.turn));
+    const double before = ConnectionsOf(client);
+    beside.Add(RunBeside(attack, target, client, router, wishes.turn));
+    n_taken += ConnectionsOf(client) - before;
+  }
   const double ratio = GapRatio(beside, alone), added = AddedLatency(beside, alone);
   const double memory = beside.memory - idle;
   bool is_good = memory <= kMaxMemory && alone.n_failed + beside.n_failed == 0;
@@ -169,11 +208,12 @@ bool Try(const Attack& attack, const Wishes& wishes, const ServedBaton& served, 
   is_good = is_good && health.ok() && health->status == 200;
   std::printf(
       "%-8s %5.1f MiB above idle; gaps p50 %5.2f -> %5.2f ms, p99 %6.2f -> %6.2f ms (%.2f times); "
-      "others p50 %5.2f -> %5.2f ms, p99 %6.2f -> %6.2f ms: %s\n",
+      "others p50 %5.2f -> %5.2f ms, p99 %6.2f -> %6.2f ms; %.0f connections: %s\n",
       std::string(attack.name).c_str(), memory, Quantile(alone.gaps, 0.5),
       Quantile(beside.gaps, 0.5), Quantile(alone.gaps, 0.99), Quantile(beside.gaps, 0.99), ratio,
       Quantile(alone.latencies, 0.5), Quantile(beside.latencies, 0.5),
-      Quantile(alone.latencies, 0.99), Quantile(beside.latencies, 0.99), is_good ? "good" : "BAD");
+      Quantile(alone.latencies, 0.99), Quantile(beside.latencies, 0.99), n_taken,
+      is_good ? "good" : "BAD");
   if (!wishes.is_short)
     std::printf(
         "%-8s control, on another server: gaps p99 %.2f ms (%.2f times); others p99 %.2f ms\n", "",
@@ -218,14 +258,17 @@ int main(int argc, char** argv) {
       wishes.is_short = true;
       wishes.scale = 8;
       wishes.turn = absl::Milliseconds(1200);
+      wishes.rounds = 1;
     } else if (i + 1 < argc && flag == "--seconds") {
       wishes.turn = absl::Seconds(std::atof(argv[++i]));
+    } else if (i + 1 < argc && flag == "--rounds") {
+      wishes.rounds = std::atoi(argv[++i]);
     } else if (i + 1 < argc && flag == "--attack") {
       wishes.only = argv[++i];
     } else if (i + 1 < argc && flag == "--bare-server") {
       return baton::ServeBare(static_cast<size_t>(std::atoll(argv[++i])));
     } else {
-      std::printf("usage: baton_attack [--seconds S] [--attack NAME] | --short\n");
+      std::printf("usage: baton_attack [--rounds R] [--seconds S] [--attack NAME] | --short\n");
       return 2;
     }
   }
