@@ -322,7 +322,10 @@ def main():
     for name in ("programs", "helm", "adapter", "baton"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=0, help="that are answered beside changes of workers")
+    parser.add_argument("--slice", action="store_true", help="all but those of SLOW")
     options, arguments = parser.parse_known_args()
+    if options.slice:
+        arguments += [f"Chart.{name}" for name in unittest.TestLoader().getTestCaseNames(Chart) if name not in SLOW]
     begun = time.monotonic()
     cluster = Cluster(pathlib.Path(tempfile.mkdtemp(prefix="cluster-")), options.programs)
     try:
@@ -336,6 +339,9 @@ def main():
     finally:
         cluster.stop()
 
+
+# Half of the time of all cases: Kubernetes waits before it takes a node for lost, and before it scales.
+SLOW = {"test_a_killed_node_loses_no_request", "test_a_metric_of_prometheus_scales_decode_workers"}
 
 # Baton's libraries open these by name: UCX its transports, gRPC a list of authorities.
 LIBRARIES = {folder: folder for folder in ("/usr/lib/x86_64-linux-gnu/ucx", "/usr/share/grpc")}

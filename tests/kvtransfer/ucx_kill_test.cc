@@ -44,7 +44,11 @@ void KillSinks(KvTransport transport, int n_kills, std::mt19937& random) {
     source.transfer().Post(OpenHandoff{ticket, 2, child.ReadLine()});
     source.SendAndCommit(ticket, AllPages(kPages));
     if (!is_last) {
-      REQUIRE(source.Wait<HandoffPromised>().has_value());
+      INFO("kill " << n);
+      if (!source.Wait<HandoffPromised>().has_value()) {
+        const auto ended = source.Wait<HandoffEnded>(0);
+        FAIL("no promise: " << (ended ? ended->status.ToString() : "and no end"));
+      }
       for (const uint64_t at = sent + random() % kHalf;
            source.transfer().counters().chunks_sent < at;)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
