@@ -202,6 +202,8 @@ absl::StatusOr<TcpSpeed> MeasureTcp(double seconds) {
   return speed;
 }
 
+constexpr int64_t kCellBytes[] = {8 << 10, 64 << 10, 256 << 10, 1 << 20};
+
 struct CellSpeed {
   double gb_per_second = 0, cpu_seconds_per_gb = 0;
 };
@@ -310,7 +312,7 @@ absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOpt
   std::vector<KernelResult> results;
   ASSIGN_OR_RETURN(const TcpSpeed tcp, MeasureTcp(options.seconds));
   results.push_back({"cpu_tcp", tcp.cpu_seconds_per_gb, "s/GB", 0, ""});
-  for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
+  for (const int64_t cell_bytes : kCellBytes) {
     RETURN_IF_ERROR(MeasureCell(cell_bytes, options, tcp.gb_per_second, &results));
   }
   ASSIGN_OR_RETURN(results.emplace_back(), MeasureSmall(options));
@@ -319,7 +321,7 @@ absl::StatusOr<std::vector<KernelResult>> MeasureTransfer(const TransferBenchOpt
 
 absl::StatusOr<std::vector<KernelResult>> MeasureBesideTcp(const TransferBenchOptions& options) {
   std::vector<KernelResult> results;
-  for (const int64_t cell_bytes : {8 << 10, 64 << 10, 256 << 10, 1 << 20}) {
+  for (const int64_t cell_bytes : kCellBytes) {
     Way way{.host = options.host};
     ASSIGN_OR_RETURN(MeasuredWay tcp, MeasuredWay::Make(cell_bytes, options, way));
     way.transport = options.transport;

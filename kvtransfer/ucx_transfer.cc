@@ -9,8 +9,7 @@ namespace baton {
 absl::StatusOr<std::unique_ptr<Transfer>> Transfer::Start(
     const TransferOptions& options, const TransferFacts& facts, const PoolView& pool,
     std::function<void(TransferEvent)> on_event, CopierMaker make_copier) {
-  ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(options.ports));
-  const UcxLinkOptions link{range, options.allowed_cidrs, options.transport};
+  ASSIGN_OR_RETURN(const UcxLinkOptions link, UcxLinkOptionsOf(options));
   return StartOver([host = options.listen_host, link] { return MakeUcxLink(host, link); }, options,
                    facts, pool, std::move(on_event), std::move(make_copier));
 }

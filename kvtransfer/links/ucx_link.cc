@@ -437,6 +437,11 @@ bool UcxLink::Arm() {
 
 }  // namespace
 
+absl::StatusOr<UcxLinkOptions> UcxLinkOptionsOf(const TransferOptions& options) {
+  ASSIGN_OR_RETURN(const PortRange ports, PortRange::Parse(options.ports));
+  return UcxLinkOptions{ports, options.allowed_cidrs, options.transport};
+}
+
 absl::StatusOr<std::unique_ptr<Link>> MakeUcxLink(const std::string& host,
                                                   const UcxLinkOptions& options) {
   return UcxLink::Make(host, options);

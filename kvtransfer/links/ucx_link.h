@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "kvtransfer/protocol/link.h"
 #include "kvtransfer/protocol/port_range.h"
+#include "kvtransfer/protocol/transfer_events.h"
 #include "kvtransfer/protocol/transport.h"
 
 namespace baton {
@@ -20,6 +21,9 @@ struct UcxLinkOptions {
   std::string allowed_cidrs = "0.0.0.0/0";  // Networks whose packets come in
   KvTransport transport = KvTransport::kTcp;
 };
+
+// Returns what a worker's settings ask for. InvalidArgument: the ports are no range.
+absl::StatusOr<UcxLinkOptions> UcxLinkOptionsOf(const TransferOptions& options);
 
 // Listens at a free port of the range (0: any). Host must be an address of this machine, not a
 // wildcard: UCX is bound to that one network device, so that it stripes over no other.

@@ -156,8 +156,7 @@ absl::StatusOr<WorkerStart> StartOf(const RoleConfig& process, Role role) {
   ASSIGN_OR_RETURN(start.certificate, CertificateOf(config.cluster.tls, start.routers, start.role));
   const LinkPace pace = PaceOf(config.lab.link);
   const TransferOptions& transfer = ConfigOf(config, role).worker.transfer;
-  ASSIGN_OR_RETURN(const PortRange range, PortRange::Parse(transfer.ports));
-  const UcxLinkOptions link{range, transfer.allowed_cidrs, transfer.transport};
+  ASSIGN_OR_RETURN(const UcxLinkOptions link, UcxLinkOptionsOf(transfer));
   ASSIGN_OR_RETURN(const Networks allowed,
                    Networks::Parse(transfer.allowed_cidrs, "kvtransfer.allowed_cidrs"));
   if (allowed.ContainAll() && !config.cluster.worker_host.starts_with("127.")) {

@@ -340,7 +340,7 @@ def main():
         cluster.stop()
 
 
-# Half of the time of all cases: Kubernetes waits before it takes a node for lost, and before it scales.
+# A third of the time of all cases: Kubernetes waits before it takes a node for lost, and before it scales.
 SLOW = {"test_a_killed_node_loses_no_request", "test_a_metric_of_prometheus_scales_decode_workers"}
 
 # Baton's libraries open these by name: UCX its transports, gRPC a list of authorities.
