@@ -18,8 +18,17 @@ void PromptSteps::Add(int64_t tokens, double pairs) {
     steps_ += 1;
   else if (count < shared_step())
     few_tokens_ += tokens;
-  else
-    steps_ += std::ceil(count / full_step_ - kRounding);
+  else {
+    const double steps = std::ceil(count / full_step_ - kRounding);
+    const double last = count - (steps - 1) * full_step_;
+    steps_ += steps;
+    lacking_ += static_cast<int64_t>(std::max(0.0, shared_step() - last));
+  }
+}
+
+void PromptSteps::FillFrom(int64_t tokens, double pairs_of_token) {
+  filler_tokens_ = tokens;
+  filler_pairs_ = pairs_of_token;
 }
 
 double PromptSteps::shared_step() const {
@@ -32,7 +41,12 @@ PromptSeconds PromptSteps::seconds() const {
   const double few = std::ceil(static_cast<double>(few_tokens_) / shared_step() - kRounding);
   const double shared_out = full_step_ > 0 ? static_cast<double>(tokens_) / full_step_ : 0;
   const double of_step = cost_.Work(cost_.extra_tokens, 0);
-  return {.work = work_, .alone = work_ + of_step * std::max(0.0, steps_ + few - shared_out)};
+  const double lacking =
+      static_cast<double>(lacking_) + few * shared_step() - static_cast<double>(few_tokens_);
+  const double filled = std::min(lacking, static_cast<double>(filler_tokens_));
+  return {.work = work_,
+          .alone = work_ + of_step * std::max(0.0, steps_ + few - shared_out) +
+                   cost_.Work(filled, filled * filler_pairs_)};
 }
 
 }  // namespace baton

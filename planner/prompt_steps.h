@@ -11,6 +11,8 @@ namespace baton {
 
 // A step with so many prompt tokens takes no further prompt: the first would end later.
 constexpr int kEnoughTokens = 64;
+// With at most so many tokens while a shorter prompt awaits its promise.
+constexpr int kAskingTokens = 32;
 
 // Seconds of prompts in two ways: as their tokens and pairs cost (PrefillCost::Work), which is what
 // counts beside rows, where the weights are read anyway; and in steps of their own.
@@ -30,6 +32,8 @@ class PromptSteps {
 
   // `tokens` of a prompt, at least one, and all their pairs.
   void Add(int64_t tokens, double pairs);
+  // A longer prompt waits with so many tokens, of so many pairs each: it fills up steps with few.
+  void FillFrom(int64_t tokens, double pairs_of_token);
   PromptSeconds seconds() const;
 
  private:
@@ -40,6 +44,9 @@ class PromptSteps {
   double work_ = 0;
   double steps_ = 0;                     // of prompts that share theirs with nobody
   int64_t tokens_ = 0, few_tokens_ = 0;  // few: of the others
+  int64_t lacking_ = 0;                  // tokens that the last steps of the former could take
+  int64_t filler_tokens_ = 0;
+  double filler_pairs_ = 0;  // of a token
 };
 
 }  // namespace baton

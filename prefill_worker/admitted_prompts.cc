@@ -77,6 +77,7 @@ void AdmittedPrompts::On(const HandoffNoRoom& event, absl::Time) {
   Prompt* prompt = queue_.FindOutput(event.ticket_id).prompt;
   if (prompt == nullptr || prompt->phase != Phase::kOpening) return;
   prompt->no_room = true;
+  prompt->lacks_room = event.expected_wait_us > 0;
   if (!prompt->request.wants_first_token) return;  // the next rank takes pages in its own time
   effects_.emplace_back(WorkerEvent(NoRoomNotice{.request_id = prompt->request.request_id,
                                                  .epoch = prompt->request.epoch,

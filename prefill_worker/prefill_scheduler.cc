@@ -30,7 +30,7 @@ int PrefillScheduler::Contribute(const PromptShare& share, int kept_pages, absl:
   bool may_start = true, slice_is_next = false;
   const std::vector<Prompt*>& in_order = prompts_.queue().InOrder();
   int budget = share.tokens;
-  if (ShorterHasCome(in_order)) budget = std::min(budget, share.while_asking);
+  if (ShorterAsks(in_order)) budget = std::min(budget, share.while_asking);
   for (Prompt* prompt : in_order) {
     if (!pieces_.empty()) budget = std::min(budget, share.enough - (builder->n_tokens() - before));
     if (budget <= 0) break;
@@ -57,18 +57,19 @@ int PrefillScheduler::Contribute(const PromptShare& share, int kept_pages, absl:
   return builder->n_tokens() - before;
 }
 
-// True if a prompt that would go before those that can run came since the last call: its OPEN goes
-// out now, and its promise comes during the step.
-bool PrefillScheduler::ShorterHasCome(const std::vector<Prompt*>& in_order) {
-  const int64_t seen = seen_;
-  bool has_come = false;
-  for (const auto& prompt : prompts_.queue().prompts() | std::views::reverse) {
-    if (prompt->serial <= seen) break;
-    seen_ = std::max(seen_, prompt->serial);
-    has_come |= !prompt->CanRun() && !in_order.empty() &&
-                prompt->remaining() < in_order.front()->remaining();
+// True if a prompt that would go before those that can run awaits its promise, which usually comes
+// during the step: the sink answers at once, or between two of its own steps.
+bool PrefillScheduler::ShorterAsks(const std::vector<Prompt*>& in_order) {
+  constexpr int kAskingSteps = 4;  // then the sink takes longer than short steps are worth
+  if (in_order.empty()) return false;
+  bool asks = false;
+  for (const auto& prompt : prompts_.queue().prompts()) {
+    const bool awaits = prompt->phase == Phase::kQueued || prompt->phase == Phase::kOpening;
+    if (!awaits || !prompt->is_remote || prompt->lacks_room) continue;
+    if (prompt->remaining() >= in_order.front()->remaining()) continue;
+    asks |= ++prompt->asking_steps <= kAskingSteps;
   }
-  return has_come;
+  return asks;
 }
 
 // Starts the prompt, or its next slice: a chunk or block follows.

@@ -52,7 +52,7 @@ struct PromptShare {
   int scored_cost = 1;  // of these for one that is scored; the last may take more than is left
   // With so many the step takes no further prompt, so that those it has end sooner.
   int enough = std::numeric_limits<int>::max();
-  // At most, while a prompt that would go first has just come: its promise is here soon.
+  // At most, while a prompt that would go first awaits its promise, which is here soon.
   int while_asking = std::numeric_limits<int>::max();
 };
 
@@ -125,7 +125,7 @@ class PrefillScheduler {
   // The prompt whose slice runs on the engine; null: none does.
   Prompt* SlicePrompt() const;
   bool IsOnEngine(const PromptSlice& slice) const;
-  bool ShorterHasCome(const std::vector<Prompt*>& in_order);
+  bool ShorterAsks(const std::vector<Prompt*>& in_order);
   bool RunsInSteps(Prompt* prompt) const;
   void Run(Prompt* prompt, absl::Time now);
   // *running: the prompt whose slice runs, before and after.
@@ -147,7 +147,6 @@ class PrefillScheduler {
   AdmittedPrompts prompts_;
   std::vector<Piece> pieces_;              // of the step that is being submitted
   std::deque<std::vector<Result>> steps_;  // under way, the oldest first
-  int64_t seen_ = -1;       // serial of the newest prompt that has seen a step composed
   int64_t engine_run_ = 0;  // the run that the engine holds (PromptSlice::run_id), running or not
 };
 

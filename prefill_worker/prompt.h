@@ -45,7 +45,9 @@ struct Prompt {
   const RopeRange range;   // the same in every attempt at the request
   const absl::Time admitted;
   MachineState<PromptState> phase;
-  bool no_room = false;  // while kOpening: the sink has no pages yet
+  bool no_room = false;     // while kOpening: the sink has no pages yet
+  bool lacks_room = false;  // and will have none soon
+  int asking_steps = 0;     // kept short for it while it awaited its promise
   std::vector<PromptSlice> slices;
   size_t at = 0;          // index of the slice that runs, or is next
   int64_t overtaken = 0;  // tokens computed for prompts admitted later while this one could run

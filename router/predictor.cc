@@ -33,11 +33,18 @@ double StepTokens(const WorkerLoad& load) {
 struct QueueSeconds {
   PromptSeconds all, ahead;
   double step_left = 0;  // of a step of prompts alone
+  PrefillWork behind;    // of the first of the longer prompts, none of which goes before
   RowSums rows_ahead;    // that prompts ahead become
   // Prompts that are longer as a whole. Some of which little is left count too: by what is left,
   // relays would be chosen more near saturation than pays (replay_test).
   int passed = 0;
 };
+
+// Pairs of the next token of a prompt of which this is left.
+double NextPairs(const PrefillWork& left) {
+  const auto tokens = static_cast<double>(left.tokens);
+  return tokens > 0 ? left.pairs / tokens - tokens / 2 : 0;
+}
 
 // none: of the worker, without prompts.
 QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& account,
@@ -47,6 +54,7 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
     if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.left);
   PromptSteps all = none, ahead = none;
   RowSums rows_ahead;
+  PrefillWork behind;
   absl::Time all_since = absl::InfiniteFuture(), ahead_since = absl::InfiniteFuture();
   int passed = 0;
   for (const auto& [request, prompt] : account.prompts) {
@@ -55,14 +63,22 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
     all.Add(left.tokens, left.pairs);
     all_since = std::min(all_since, prompt.sent);
     passed += prompt.work.tokens > tokens;
-    if (prompt.left > longest) continue;
+    if (prompt.left > longest) {
+      const bool is_next = behind.tokens == 0 || left.tokens < behind.tokens;
+      if (is_next && !prompt.is_slice) behind = left;
+      continue;
+    }
     ahead.Add(left.tokens, left.pairs);
     ahead_since = std::min(ahead_since, prompt.sent);
     if (const auto part = account.parts.find(request); part != account.parts.end())
       rows_ahead.Add(part->second.row);
   }
-  QueueSeconds queue{
-      .all = all.seconds(), .ahead = ahead.seconds(), .rows_ahead = rows_ahead, .passed = passed};
+  if (account.running.rows == 0) ahead.FillFrom(behind.tokens, NextPairs(behind));
+  QueueSeconds queue{.all = all.seconds(),
+                     .ahead = ahead.seconds(),
+                     .behind = behind,
+                     .rows_ahead = rows_ahead,
+                     .passed = passed};
   if (account.running.rows > 0) return queue;  // beside rows a step takes few prompt tokens
   const double of_step = std::min(worker.load.prompt_step_seconds, queue.all.alone);
   const absl::Time began = std::max(worker.load_at, all_since);
@@ -74,6 +90,14 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
   };
   less(&queue.all, done);
   less(&queue.ahead, done - of_longer);
+  // A short step of a longer prompt comes first while this one's promise is asked for.
+  if (behind.tokens > 0 && ahead_since == absl::InfiniteFuture() &&
+      worker.about.role == Role::kPrefill) {
+    PromptSteps asking = none;
+    const int64_t n = std::min<int64_t>(kAskingTokens, behind.tokens);
+    asking.Add(n, static_cast<double>(n) * NextPairs(behind));
+    queue.ahead.alone += asking.seconds().alone;
+  }
   return queue;
 }
 
@@ -180,15 +204,16 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const MixedSteps mixed(step, account.running, about.itl_stretch, min_share);
   const int32_t own_tokens = spec.ComputedTokensAt(out.worker);
   const PromptSteps none(out.cost, StepTokens(worker.load));
-  const auto alone = [&](int32_t tokens) {
+  const auto alone = [&](int32_t tokens, const PrefillWork& behind) {
     PromptSteps steps = none;
     steps.Add(tokens, out.cost.Pairs(tokens, spec.n_prompt - tokens));
+    if (account.running.rows == 0) steps.FillFrom(behind.tokens, NextPairs(behind));
     PromptSeconds seconds = steps.seconds();
     seconds.alone += out.cost.head;
     return seconds;
   };
-  const PromptSeconds own = alone(own_tokens);
   const QueueSeconds queue = QueueOf(worker, account, none, own_tokens, false, now);
+  const PromptSeconds own = alone(own_tokens, queue.behind);
   const QueueSeconds of_slice = QueueOf(worker, account, none, spec.n_prompt, true, now);
   const double slowed = mixed.Slowed(queue.ahead);
   const double wait = mixed.WaitForStep(queue.all.work > 0);
@@ -201,7 +226,7 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
     rows.Add(queue.rows_ahead);
     out.prompt_seconds = MixedSteps(step, rows, about.itl_stretch, min_share).Slowed(own);
   }
-  out.uncached_seconds = mixed.Slowed(alone(spec.n_prompt));
+  out.uncached_seconds = mixed.Slowed(alone(spec.n_prompt, {}));
   out.passed = queue.passed;
   out.prompt_delay_seconds = out.passed * out.prompt_seconds + mixed.Lost(own.work);
   out.rows = account.held.rows;

@@ -301,9 +301,11 @@ void EngineSteps::Measure(const Step& step, absl::Duration layers, absl::Duratio
   if (n_rows == 0) return prefill_meter_.Add(n_prefill, step.pairs, absl::ToDoubleSeconds(layers));
   plain_seconds_ = step_meter_.cost().Seconds(n_rows, step.keys);
   if (step.is_scored) return;  // the cost of scoring is not fitted
-  // Where prompts hardly have steps of their own, what is left of mixed ones must do.
+  // Where prompts hardly have steps of their own, what is left of mixed ones must do: without the
+  // rows, these would have the base alone.
   if (n_prefill > 0 && prefill_meter_.fitted_tokens() < WorkerLoad::kKnownTokens)
-    return prefill_meter_.Add(n_prefill, step.pairs, seconds - plain_seconds_);
+    return prefill_meter_.Add(n_prefill, step.pairs,
+                              seconds - plain_seconds_ + step_meter_.cost().base);
   step_meter_.Add(n_rows, step.keys, prefill_meter_.cost().Work(n_prefill, step.pairs), seconds);
 }
 

@@ -24,7 +24,7 @@ struct PromptStep {
   absl::Duration time = absl::Milliseconds(100);
   int min_tokens = 128;  // in any case: fewer would be computed less well
   int enough_tokens = kEnoughTokens;
-  int asking_tokens = 32;  // at most, while a shorter prompt awaits its promise
+  int asking_tokens = kAskingTokens;
   int max_tokens = 512;
 };
 

@@ -284,8 +284,8 @@ WorkerLoad WorkerCore::Load() const {
   load.pages_free = pool_->free() + lender_.unpromised();
   load.prefill_cost = steps_.prefill_meter().cost();
   const double pairs = queued.pairs_of_token();
-  load.prompt_step_seconds =
-      load.prefill_cost.Work(steps_.prefill_meter().StepTokens(pairs), pairs);
+  const int step_tokens = steps_.prefill_meter().StepTokens(pairs);
+  load.prompt_step_seconds = load.prefill_cost.Work(step_tokens, step_tokens * pairs);
   load.fitted_tokens = steps_.prefill_meter().fitted_tokens();
   load.step_cost = steps_.step_meter().cost();
   return load;

@@ -276,7 +276,7 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     PromiseWaiting(now_us);
   }
   if (promise.waiting()) {
-    sink.Answer(expected_wait_us_);
+    sink.Answer(WaitFor(promise));
   } else if (sink.state() == HandoffSink::State::kWaiting) {
     sink.Promised();
   }
@@ -286,8 +286,9 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
 void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
                         int64_t now_us) {
   HandoffSink& sink = sinks_.at(handoff);
+  const int64_t wait_us = WaitFor(promises_.at(PromiseKey(sink.ticket())));
   if (sink.connection() == id) {
-    sink.Answer(expected_wait_us_);
+    sink.Answer(wait_us);
     return Apply(handoff, now_us);
   }
   if (sink.connection() != 0) {
@@ -298,11 +299,18 @@ void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t 
   }
   if (sink.state() != HandoffSink::State::kSuspended)
     return;  // the handoff is over, and its last receive is still under way
-  sink.Resume(id, resume_from, expected_wait_us_, now_us);
+  sink.Resume(id, resume_from, wait_us, now_us);
   Apply(handoff, now_us);
 }
 
 // ---- pages ----
+
+// Expected time until the promise has pages. The engine tells between two of its steps what it
+// holds of them, which is no wait for room.
+int64_t Sinks::WaitFor(const PagePromise& promise) const {
+  const bool has_room = promise.pages_to_take() <= receive_pool_.free_pages();
+  return promise.awaits_held() && has_room ? 0 : expected_wait_us_;
+}
 
 void Sinks::PromiseWaiting(int64_t now_us) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {

@@ -93,7 +93,8 @@ struct Promise {
   // the promise's pages [0, held_pages), of earlier sequences.
   uint32_t here_planes = 0, here_pages = 0, held_pages = 0;
 };
-// No free pages yet; the sink keeps the request and promises later.
+// No pages yet; the sink keeps the request and promises later. expected_wait_us: for free pages; 0:
+// the engine is only to tell which it holds or names.
 struct NoRoom {
   Handoff handoff;
   uint64_t expected_wait_us = 0;

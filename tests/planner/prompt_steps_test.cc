@@ -45,6 +45,23 @@ TEST_CASE("prompts of few tokens share steps, others do not") {
   CHECK(Of({4, 20, 100, 501}).alone == Approx(In(4, 625)));
 }
 
+TEST_CASE("a longer prompt fills up steps that have few tokens") {
+  const auto filled = [](std::initializer_list<int> prompts, int64_t filler, double pairs = 0) {
+    PrefillCost cost = kCost;
+    cost.pair = 1e-6;
+    PromptSteps steps(cost, kFullTokens);
+    for (const int tokens : prompts) steps.Add(tokens, 0);
+    steps.FillFrom(filler, pairs);
+    return steps.seconds().alone;
+  };
+  CHECK(filled({20}, 1000) == Approx(In(1, 64) + 44 * kOfStep / kFullTokens));
+  CHECK(filled({20}, 10) == Approx(In(1, 30) + 10 * kOfStep / kFullTokens));
+  CHECK(filled({4, 20, 41}, 1000) == Approx(In(2, 128) + 63 * kOfStep / kFullTokens));
+  CHECK(filled({550}, 1000) == Approx(In(2, 564) + 14 * kOfStep / kFullTokens));
+  CHECK(filled({100}, 1000) == Approx(In(1, 100)));
+  CHECK(filled({20}, 1000, 300) == Approx(filled({20}, 1000) + 44 * 300 * 2e-6));
+}
+
 TEST_CASE("where full steps are unknown a prompt has one step more than its tokens make up") {
   CHECK(Of({500}, 0).alone == Approx(kFull + kOfStep));
   CHECK(Of({500, 100}, 0).alone == Approx(1.2 * kFull + 2 * kOfStep));

@@ -317,7 +317,9 @@ TEST_CASE("relays that took much longer than predicted are not chosen") {
   CHECK(f.Choose().is_relay());
 }
 
-TEST_CASE("a short prompt waits for the rest of the step under way of a longer one") {
+TEST_CASE(
+    "a short prompt waits for the rest of the step under way of a longer one, then for its next 32 "
+    "tokens while its promise is asked for") {
   Measured f;
   AttemptSpec longer = kSpec;
   longer.n_prompt = 1000;
@@ -331,11 +333,11 @@ TEST_CASE("a short prompt waits for the rest of the step under way of a longer o
   // The report is younger than the prompt, so the next step began with it.
   f.ledger.Reserve(1, {.slices = {{kP1, 1000}}, .decode = kDecode}, longer, 16,
                    kNow - absl::Seconds(1));
-  CHECK(ahead(absl::ZeroDuration()) == Approx(0.1));
-  CHECK(ahead(absl::Milliseconds(70)) == Approx(0.03));
-  CHECK(ahead(absl::Milliseconds(300)) == 0);  // it must be ending
-  load.prompt_step_seconds = 0;                // not known
-  CHECK(ahead(absl::ZeroDuration()) == 0);
+  CHECK(ahead(absl::ZeroDuration()) == Approx(0.1 + 0.032));
+  CHECK(ahead(absl::Milliseconds(70)) == Approx(0.03 + 0.032));
+  CHECK(ahead(absl::Milliseconds(300)) == Approx(0.032));  // the step must be ending
+  load.prompt_step_seconds = 0;                            // not known
+  CHECK(ahead(absl::ZeroDuration()) == Approx(0.032));
   // A step of its own kind is counted already, and is partly done.
   load.prompt_step_seconds = 0.1;
   load.prefill_queued_tokens = 1080;
@@ -343,6 +345,24 @@ TEST_CASE("a short prompt waits for the rest of the step under way of a longer o
                    {.n_prompt = 80, .max_tokens = 10}, 16, kNow - absl::Seconds(1));
   CHECK(ahead(absl::ZeroDuration()) == Approx(0.08).margin(0.011));
   CHECK(ahead(absl::Milliseconds(50)) == Approx(0.03).margin(0.011));
+}
+
+TEST_CASE("a longer prompt fills up the step of one with few tokens; a slice does not") {
+  Measured f;
+  WorkerLoad load = MeasuredLoad(1000);
+  load.prefill_queued_tokens = 1000;
+  load.prompt_step_seconds = 0.1;
+  f.Load(kP1, load);
+  AttemptSpec few = kSpec, longer = kSpec;
+  few.n_prompt = 20;
+  longer.n_prompt = 1000;
+  f.Reserve(1, kP1, longer);
+  CHECK(f.At(kP1, few).prompt_seconds == Approx(0.064));
+  CHECK(f.At(kP1).prompt_seconds == Approx(0.1));
+  CHECK(f.At(kP2, few).prompt_seconds == Approx(0.02));
+  f.ledger.Reserve(2, {.slices = {{kP2, 500}, {kP1, 500}}, .decode = kDecode}, longer, 16, kNow);
+  f.Load(kP2, load);
+  CHECK(f.At(kP2, few).prompt_seconds == Approx(0.02));
 }
 
 }  // namespace baton

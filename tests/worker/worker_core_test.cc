@@ -65,6 +65,32 @@ TEST_CASE(
   CHECK(rig.load.prefill_cost == cost);
 }
 
+TEST_CASE("a load tells how long a step of prompts takes, with the attention of all its tokens") {
+  WorkerFixture rig;
+  rig.backend.ran = [&](int tokens, int layers) {  // a prompt is a step: attention is quadratic
+    rig.now += layers * tokens * (absl::Microseconds(100) + tokens * absl::Microseconds(10));
+  };
+  const auto prompt = [&](int tokens) {
+    PrefillRequest request{
+        .request_id = static_cast<RequestId>(tokens), .epoch = 1, .tokens = Tokens(tokens, tokens)};
+    request.sampling.temperature = 0;
+    SetWhole(&request, {}, {});
+    rig.Say(request);
+  };
+  for (const int tokens : {58, 10, 59, 20, 57, 30, 56, 40}) {
+    prompt(tokens);
+    rig.Turns();
+  }
+  prompt(60);  // waits
+  const WorkerLoad load = rig.core->metrics().load;
+  const PrefillCost& cost = load.prefill_cost;
+  REQUIRE(load.prefill_queued_tokens == 60);
+  REQUIRE(cost.pair > 0);
+  const double pairs = load.prefill_queued_pairs / 60;
+  constexpr int kStep = 64;  // the max of the fixture
+  CHECK(load.prompt_step_seconds == Approx(cost.Work(kStep, kStep * pairs)));
+}
+
 TEST_CASE("a load tells the speeds of links, which alone are no reason for one") {
   WorkerFixture rig;
   const auto links_after = [&rig](absl::Duration duration) {
@@ -248,6 +274,26 @@ TEST_CASE("beside rows, prompts have as many tokens as the stretch of a step all
   for (size_t i = 0; i + 1 < taken.size(); ++i) CHECK(taken[i] == Approx(expected).epsilon(.2));
   CHECK(rig.tokens[9].at(0).token == Expected(Tokens(60, 9), 1).tokens[0]);
   CHECK(rig.load.step_cost.is_known());
+}
+
+TEST_CASE("what prompts add to steps with rows tells their cost, with the base of such a step") {
+  WorkerFixture rig({}, 3);
+  rig.backend.ran = [&](int tokens, int layers) {
+    rig.now += layers * (absl::Milliseconds(1) + tokens * absl::Microseconds(100));
+  };
+  rig.Sequence(60);
+  for (int i = 0; i < 6; ++i) rig.core->Turn();
+  for (const int tokens : {12, 4, 9, 6, 11, 5}) {
+    PrefillRequest request{
+        .request_id = static_cast<RequestId>(tokens), .epoch = 1, .tokens = Tokens(tokens, tokens)};
+    request.sampling.temperature = 0;
+    SetWhole(&request, {}, {});
+    rig.Say(request);
+    while (rig.tokens[request.request_id].empty()) REQUIRE(rig.core->Turn());
+  }
+  REQUIRE(rig.core->metrics().load.decode_rows == 1);  // no step was a prompt's alone
+  const PrefillCost cost = rig.core->metrics().load.prefill_cost;
+  CHECK(cost.Work(8 + cost.extra_tokens, 0) == Approx(3e-3 + 8 * .3e-3).epsilon(.1));
 }
 
 TEST_CASE("scoring a prompt is part of its step, and the step's rows do not wait for it") {
