@@ -38,8 +38,8 @@ class HandoffSink {
 
   // --- events
   // Answers OPEN, whenever it comes: promises, or tells that there is no room. expected_wait_us:
-  // expected wait for room in the receive pool; told as 0 (not for room) if the engine names the
-  // pages.
+  // expected wait for room in the receive pool, 0: it does not wait for room; told as 0 if the
+  // engine names the pages.
   void Answer(int64_t expected_wait_us);
   // The promise has its pages: promises now, or over the next connection.
   void Promised();

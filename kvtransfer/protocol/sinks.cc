@@ -17,6 +17,12 @@ constexpr ChunkRefusal kRefusals[] = {ChunkRefusal::kPayload, ChunkRefusal::kUnk
 // Status of the rest of an attempt that a later attempt replaces.
 absl::Status Superseded() { return absl::AbortedError("the request was dispatched anew"); }
 
+// True if the promise waits for free pages, and not only for the engine's word on the pages that it
+// holds, which comes between two of its steps.
+bool LacksRoom(const PagePromise& promise, const ReceivePool& pool) {
+  return !promise.awaits_held() || promise.pages_to_take() > pool.free_pages();
+}
+
 wire::Handoff PromiseKey(const Ticket& ticket) { return {ticket.promise, ticket.epoch}; }
 
 absl::Status CheckCounts(const Ticket& ticket, const TransferSetup& setup) {
@@ -276,7 +282,7 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     PromiseWaiting(now_us);
   }
   if (promise.waiting()) {
-    sink.Answer(WaitFor(promise));
+    sink.Answer(LacksRoom(promise, receive_pool_) ? expected_wait_us_ : 0);
   } else if (sink.state() == HandoffSink::State::kWaiting) {
     sink.Promised();
   }
@@ -286,7 +292,8 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
 void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t resume_from,
                         int64_t now_us) {
   HandoffSink& sink = sinks_.at(handoff);
-  const int64_t wait_us = WaitFor(promises_.at(PromiseKey(sink.ticket())));
+  const PagePromise& promise = promises_.at(PromiseKey(sink.ticket()));
+  const int64_t wait_us = LacksRoom(promise, receive_pool_) ? expected_wait_us_ : 0;
   if (sink.connection() == id) {
     sink.Answer(wait_us);
     return Apply(handoff, now_us);
@@ -304,13 +311,6 @@ void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t 
 }
 
 // ---- pages ----
-
-// Expected time until the promise has pages. The engine tells between two of its steps what it
-// holds of them, which is no wait for room.
-int64_t Sinks::WaitFor(const PagePromise& promise) const {
-  const bool has_room = promise.pages_to_take() <= receive_pool_.free_pages();
-  return promise.awaits_held() && has_room ? 0 : expected_wait_us_;
-}
 
 void Sinks::PromiseWaiting(int64_t now_us) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {

@@ -61,7 +61,6 @@ class Sinks {
                    int64_t now_us);
   // Not OK: another attempt has replaced this one, or its promise has ended or is a different one.
   absl::Status CheckAttempt(const Ticket& ticket) const;
-  int64_t WaitFor(const PagePromise& promise) const;  // expected, in us
   void PromiseWaiting(int64_t now_us);
   // Tells the handoffs of a promise that its pages are there.
   void TellPromised(const PagePromise& promise, int64_t now_us);

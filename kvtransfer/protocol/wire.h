@@ -94,7 +94,7 @@ struct Promise {
   uint32_t here_planes = 0, here_pages = 0, held_pages = 0;
 };
 // No pages yet; the sink keeps the request and promises later. expected_wait_us: for free pages; 0:
-// the engine is only to tell which it holds or names.
+// only the engine's word is missing, on pages that it names or holds.
 struct NoRoom {
   Handoff handoff;
   uint64_t expected_wait_us = 0;

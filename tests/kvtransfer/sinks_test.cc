@@ -205,22 +205,6 @@ TEST_CASE("sinks: held pages are not asked for, and come out first") {
   CHECK(rig.sinks.empty());
 }
 
-TEST_CASE("sinks: what waits only for the engine's word on held pages is told no wait for room") {
-  const bool has_room = GENERATE(true, false);
-  Rig rig(/*lent=*/has_room ? 8 : 1);
-  Ticket ticket = MakeTicket(1, 2, 2, 3);
-  ticket.held_pages = 1;
-  SignTicket(kTestKey, ticket);
-  for (int i = 0; i < 2; ++i) {  // at once, and asked again
-    rig.FromSource(rig.from, wire::Open{ticket});
-    CHECK(rig.link.Take<wire::NoRoom>(rig.from).expected_wait_us == (has_room ? 0 : 55));
-  }
-  LendHeld held{ticket.promise, 1, {12, 13}};
-  rig.sinks.On(held, 0);
-  rig.Settle();
-  CHECK(rig.link.Take<wire::Promise>(rig.from).held_pages == 2);
-}
-
 TEST_CASE("sinks: held pages come back whole, whatever becomes of their promise") {
   Rig rig(/*lent=*/2);
   LendHeld held{kTicket.promise, 1, {12, 13}};

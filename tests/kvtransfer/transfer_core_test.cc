@@ -90,6 +90,19 @@ TEST_CASE("speeds of links are told when one was measured anew, at most every 20
   CHECK(n_told_after(TransferCore::kTickUs) == 1);
 }
 
+TEST_CASE("what waits only for the engine's word on held pages is told no wait for room") {
+  const bool has_room = GENERATE(true, false);
+  CorePair pair(3, has_room ? 3 : 1);
+  Ticket ticket = MakeTicket(1, 2, 2, 3);
+  ticket.held_pages = 1;
+  SignTicket(kTestKey, ticket);
+  pair.Open(ticket);
+  pair.cluster.RunUntilQuiet();
+  const auto* told = CoreCluster::Find<HandoffNoRoom>(pair.source);
+  REQUIRE(told != nullptr);
+  CHECK(told->expected_wait_us == (has_room ? 0 : 777));
+}
+
 TEST_CASE("without room the answer is NO_ROOM at once, and promises follow in order of asking") {
   CorePair pair(3, 4);
   const Ticket tickets[] = {MakeTicket(1, 2, 2, 4), MakeTicket(2, 2, 1, 3), MakeTicket(3, 2, 1, 1)};
