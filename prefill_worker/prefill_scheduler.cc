@@ -1,7 +1,6 @@
 #include "prefill_worker/prefill_scheduler.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "common/check.h"

@@ -33,7 +33,7 @@ double StepTokens(const WorkerLoad& load) {
 struct QueueSeconds {
   PromptSeconds all, ahead;
   double step_left = 0;  // of a step of prompts alone
-  PrefillWork behind;    // of the first of the longer prompts, none of which goes before
+  PrefillWork behind;    // of the first longer prompt, which fills up steps; beside rows none does
   RowSums rows_ahead;    // that prompts ahead become
   // Prompts that are longer as a whole. Some of which little is left count too: by what is left,
   // relays would be chosen more near saturation than pays (replay_test).
@@ -52,6 +52,7 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
   int64_t longest = tokens;
   for (const auto& [request, prompt] : account.prompts)
     if (is_slice && prompt.is_slice) longest = std::max(longest, prompt.left);
+  const bool has_rows = account.running.rows > 0;
   PromptSteps all = none, ahead = none;
   RowSums rows_ahead;
   PrefillWork behind;
@@ -65,7 +66,7 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
     passed += prompt.work.tokens > tokens;
     if (prompt.left > longest) {
       const bool is_next = behind.tokens == 0 || left.tokens < behind.tokens;
-      if (is_next && !prompt.is_slice) behind = left;
+      if (is_next && !prompt.is_slice && !has_rows) behind = left;
       continue;
     }
     ahead.Add(left.tokens, left.pairs);
@@ -73,13 +74,13 @@ QueueSeconds QueueOf(const Membership::Member& worker, const Ledger::Account& ac
     if (const auto part = account.parts.find(request); part != account.parts.end())
       rows_ahead.Add(part->second.row);
   }
-  if (account.running.rows == 0) ahead.FillFrom(behind.tokens, NextPairs(behind));
+  ahead.FillFrom(behind.tokens, NextPairs(behind));
   QueueSeconds queue{.all = all.seconds(),
                      .ahead = ahead.seconds(),
                      .behind = behind,
                      .rows_ahead = rows_ahead,
                      .passed = passed};
-  if (account.running.rows > 0) return queue;  // beside rows a step takes few prompt tokens
+  if (has_rows) return queue;  // beside rows a step takes few prompt tokens
   const double of_step = std::min(worker.load.prompt_step_seconds, queue.all.alone);
   const absl::Time began = std::max(worker.load_at, all_since);
   const double done = std::clamp(absl::ToDoubleSeconds(now - began), 0.0, of_step);
@@ -207,7 +208,7 @@ Candidate Predictor::Consider(const Membership::Member& worker, const AttemptSpe
   const auto alone = [&](int32_t tokens, const PrefillWork& behind) {
     PromptSteps steps = none;
     steps.Add(tokens, out.cost.Pairs(tokens, spec.n_prompt - tokens));
-    if (account.running.rows == 0) steps.FillFrom(behind.tokens, NextPairs(behind));
+    steps.FillFrom(behind.tokens, NextPairs(behind));
     PromptSeconds seconds = steps.seconds();
     seconds.alone += out.cost.head;
     return seconds;

@@ -17,10 +17,11 @@ constexpr ChunkRefusal kRefusals[] = {ChunkRefusal::kPayload, ChunkRefusal::kUnk
 // Status of the rest of an attempt that a later attempt replaces.
 absl::Status Superseded() { return absl::AbortedError("the request was dispatched anew"); }
 
-// True if the promise waits for free pages, and not only for the engine's word on the pages that it
-// holds, which comes between two of its steps.
-bool LacksRoom(const PagePromise& promise, const ReceivePool& pool) {
-  return !promise.awaits_held() || promise.pages_to_take() > pool.free_pages();
+// The part of the wait for free pages that a promise has: none while it waits only for the engine's
+// word on the pages that it holds, which comes between two of its steps.
+int64_t WaitFor(const PagePromise& promise, const ReceivePool& pool, int64_t wait_us) {
+  const bool has_room = promise.pages_to_take() <= pool.free_pages();
+  return promise.awaits_held() && has_room ? 0 : wait_us;
 }
 
 wire::Handoff PromiseKey(const Ticket& ticket) { return {ticket.promise, ticket.epoch}; }
@@ -282,7 +283,7 @@ void Sinks::OnOpen(const SourceMessage& from, const wire::Open& open, int64_t no
     PromiseWaiting(now_us);
   }
   if (promise.waiting()) {
-    sink.Answer(LacksRoom(promise, receive_pool_) ? expected_wait_us_ : 0);
+    sink.Answer(WaitFor(promise, receive_pool_, expected_wait_us_));
   } else if (sink.state() == HandoffSink::State::kWaiting) {
     sink.Promised();
   }
@@ -293,7 +294,7 @@ void Sinks::OnOpenAgain(ConnectionId id, const wire::Handoff& handoff, uint32_t 
                         int64_t now_us) {
   HandoffSink& sink = sinks_.at(handoff);
   const PagePromise& promise = promises_.at(PromiseKey(sink.ticket()));
-  const int64_t wait_us = LacksRoom(promise, receive_pool_) ? expected_wait_us_ : 0;
+  const int64_t wait_us = WaitFor(promise, receive_pool_, expected_wait_us_);
   if (sink.connection() == id) {
     sink.Answer(wait_us);
     return Apply(handoff, now_us);

@@ -1,5 +1,6 @@
 // The transfer benchmark moves the right bytes; `kvtransfer_bench_test "[measure]"` prints its
-// table (also: `baton bench transfer`).
+// table (also: `baton bench transfer`). That is hidden because it measures for long and checks no
+// more than the others do.
 #include "bench/transfer_bench.h"
 
 #include <catch2/catch.hpp>

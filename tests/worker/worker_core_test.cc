@@ -70,18 +70,9 @@ TEST_CASE("a load tells how long a step of prompts takes, with the attention of 
   rig.backend.ran = [&](int tokens, int layers) {  // a prompt is a step: attention is quadratic
     rig.now += layers * tokens * (absl::Microseconds(100) + tokens * absl::Microseconds(10));
   };
-  const auto prompt = [&](int tokens) {
-    PrefillRequest request{
-        .request_id = static_cast<RequestId>(tokens), .epoch = 1, .tokens = Tokens(tokens, tokens)};
-    request.sampling.temperature = 0;
-    SetWhole(&request, {}, {});
-    rig.Say(request);
-  };
-  for (const int tokens : {58, 10, 59, 20, 57, 30, 56, 40}) {
-    prompt(tokens);
-    rig.Turns();
-  }
-  prompt(60);  // waits
+  for (const int tokens : {58, 10, 59, 20, 57, 30, 56, 40})
+    rig.Compute(static_cast<RequestId>(tokens), Tokens(tokens, tokens));
+  rig.Ask(60, Tokens(60, 60));  // waits
   const WorkerLoad load = rig.core->metrics().load;
   const PrefillCost& cost = load.prefill_cost;
   REQUIRE(load.prefill_queued_tokens == 60);
@@ -250,19 +241,12 @@ TEST_CASE("beside rows, prompts have as many tokens as the stretch of a step all
   rig.backend.ran = [&](int tokens, int layers) {
     rig.now += layers * (absl::Milliseconds(1) + tokens * absl::Microseconds(100));
   };
-  const auto prompt = [&](RequestId id, int tokens) {
-    PrefillRequest request{.request_id = id, .epoch = 1, .tokens = Tokens(tokens, int(id))};
-    request.sampling.temperature = 0;
-    SetWhole(&request, {}, {});
-    rig.Say(request);
-  };
   for (const int tokens : {60, 10, 59, 20, 58, 57, 30}) {  // so many that their cost is believed
-    prompt(static_cast<RequestId>(tokens), tokens);
-    rig.Turns();
+    rig.Compute(static_cast<RequestId>(tokens), Tokens(tokens, tokens));
   }
   rig.Sequence(60);
   for (int i = 0; i < 6; ++i) rig.core->Turn();
-  prompt(9, 60);
+  rig.Ask(9, Tokens(60, 9));
   std::vector<int> taken;
   while (rig.tokens[9].empty()) {
     const uint64_t before = rig.core->metrics().prefill_tokens;
@@ -284,12 +268,9 @@ TEST_CASE("what prompts add to steps with rows tells their cost, with the base o
   rig.Sequence(60);
   for (int i = 0; i < 6; ++i) rig.core->Turn();
   for (const int tokens : {12, 4, 9, 6, 11, 5}) {
-    PrefillRequest request{
-        .request_id = static_cast<RequestId>(tokens), .epoch = 1, .tokens = Tokens(tokens, tokens)};
-    request.sampling.temperature = 0;
-    SetWhole(&request, {}, {});
-    rig.Say(request);
-    while (rig.tokens[request.request_id].empty()) REQUIRE(rig.core->Turn());
+    const auto id = static_cast<RequestId>(tokens);
+    rig.Ask(id, Tokens(tokens, tokens));
+    while (rig.tokens[id].empty()) REQUIRE(rig.core->Turn());
   }
   REQUIRE(rig.core->metrics().load.decode_rows == 1);  // no step was a prompt's alone
   const PrefillCost cost = rig.core->metrics().load.prefill_cost;

@@ -106,14 +106,15 @@ struct WorkerFixture {
     for (const PageName& name : told.entered) REQUIRE(known.insert(name).second);
     REQUIRE(known.size() <= kPages);
   }
-  void Compute(RequestId id, const std::vector<int32_t>& computed) {
-    PrefillRequest request;
-    request.request_id = id;
-    request.epoch = 1;
-    request.tokens = computed;
+  // Asks for a prompt whose KV goes nowhere.
+  void Ask(RequestId id, const std::vector<int32_t>& tokens_of) {
+    PrefillRequest request{.request_id = id, .epoch = 1, .tokens = tokens_of};
     request.sampling.temperature = 0;
     SetWhole(&request, {}, {});
     Say(request);
+  }
+  void Compute(RequestId id, const std::vector<int32_t>& computed) {
+    Ask(id, computed);
     Turns();
   }
   bool KnowsAll() const {

@@ -88,7 +88,9 @@ class FinishedSquare {
   // Announces the square of row pair t and pair `pair` of a part, whose sums are computed now.
   void Expect(const LinearJob& job, const TilePart& part, int64_t t, int64_t pair) {
     if (job.epilogue != Epilogue::kResidualAdd) return;
-    next_lines_ = job.y + 32 * t * job.y_stride + (part.block + 2 * pair) * 16;
+    next_row_ = 32 * t;
+    next_block_ = part.block + 2 * pair;
+    is_expected_ = true;
     left_ = 32;
   }
   // The square of row pair t and pair `pair` of a part, with these sums.
@@ -102,7 +104,7 @@ class FinishedSquare {
     line_part_ = LinePartOf(job, lines.whole_lines, square, part.first, part.end);
     halves_ = lines.halves;
     sums_ = sums;
-    next_lines_ = nullptr;
+    is_expected_ = false;
     left_ = 32;
   }
   // Writes the next n rows and prefetches n lines, if there are any left.
@@ -116,10 +118,9 @@ class FinishedSquare {
   // noinline: inside the loops of tiles it would take their registers.
   __attribute__((noinline)) void Write(const LinearJob& job, const PackedTiles& tiles, int64_t n) {
     left_ -= n;
-    if (next_lines_ != nullptr) {
-      for (int64_t i = 0; i < n; ++i, next_lines_ += job.y_stride) {
-        __asm__ volatile("prefetchw %0" : : "m"(*next_lines_));
-      }
+    if (is_expected_) {
+      PrefetchOutputs(job, next_row_, n, next_block_, 2);
+      next_row_ += n;
     }
     const int64_t rows = Min(n, end_ - row_);
     if (rows <= 0) return;
@@ -135,7 +136,8 @@ class FinishedSquare {
   LinePart line_part_ = LinePart::kNone;
   bf16* halves_ = nullptr;
   const float* sums_ = nullptr;  // sums of the next row
-  const bf16* next_lines_ = nullptr;
+  bool is_expected_ = false;
+  int64_t next_row_ = 0, next_block_ = 0;  // of the next square's lines
 };
 
 template <class T, class N, class W>
